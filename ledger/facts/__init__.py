@@ -1,0 +1,1 @@
+"""What happened: one file per stream."""

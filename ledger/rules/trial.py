@@ -1,0 +1,254 @@
+"""Rules of a trial. Reports may come in any order and as often as needed: a repeat is nothing new, a contradiction
+is refused. The six signals stay apart: no rule derives one from another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal, assert_never
+
+import msgspec
+
+from ledger.errors import BadInput, Conflict, NotAllowed, NotFound
+from ledger.facts.trial import (
+    ArtifactFailed,
+    ArtifactPersisted,
+    ArtifactRedacted,
+    RewardRecorded,
+    RewardRejected,
+    RewardRevised,
+    StructuredResultRecorded,
+    StructuredResultRejected,
+    TrialCanceled,
+    TrialDispatched,
+    TrialFact,
+    TrialFailed,
+    TrialReleased,
+    TrialStarted,
+    TrialSucceeded,
+)
+from ledger.rules.forms import (
+    checked_number,
+    checked_reason,
+    checked_sha256,
+    checked_task_name,
+    checked_text,
+)
+
+ARTIFACTS_MAX = 10_000
+DIMENSIONS_MAX = 500
+
+Ended = TrialSucceeded | TrialFailed | TrialCanceled
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """A trial as its facts tell it. `graded` is what the verifier said first; `reward` is what holds now."""
+
+    dispatched: TrialDispatched | None = None
+    started: bool = False
+    graded: RewardRecorded | RewardRejected | None = None
+    reward: float | None = None
+    structured: StructuredResultRecorded | StructuredResultRejected | None = None
+    artifacts: Mapping[str, ArtifactPersisted | ArtifactFailed] = {}
+    redacted: frozenset[str] = frozenset()
+    ended: Ended | None = None
+
+
+def evolve(state: Trial | None, fact: TrialFact) -> Trial:  # noqa: PLR0911 - one return a fact
+    """The trial after one more fact."""
+    state = state or Trial()
+    replace = msgspec.structs.replace
+    match fact:
+        case TrialDispatched():
+            return replace(state, dispatched=fact)
+        case TrialStarted():
+            return replace(state, started=True)
+        case RewardRecorded():
+            return replace(state, graded=fact, reward=fact.reward)
+        case RewardRejected():
+            return replace(state, graded=fact)
+        case RewardRevised():
+            return replace(state, reward=fact.new)
+        case StructuredResultRecorded() | StructuredResultRejected():
+            return replace(state, structured=fact)
+        case ArtifactPersisted() | ArtifactFailed():
+            return replace(state, artifacts={**state.artifacts, fact.name: fact})
+        case ArtifactRedacted():
+            return replace(state, redacted=state.redacted | {fact.sha256})
+        case TrialSucceeded() | TrialFailed() | TrialCanceled():
+            return replace(state, ended=fact)
+        case TrialReleased():
+            return Trial()
+        case _:
+            assert_never(fact)
+
+
+def dispatch(state: Trial | None, *, dispatched: TrialDispatched) -> list[TrialFact]:
+    """Give the slot out. To the same worker again, before it started, is nothing new; to another is refused."""
+    had = state.dispatched if state else None
+    if had is None or state is None:
+        checked_task_name(dispatched.task)
+        checked_sha256(dispatched.task_digest)
+        if dispatched.attempt < 1:
+            raise BadInput(f"Attempts count from 1; {dispatched.attempt} is none.")
+        return [dispatched]
+    if had == dispatched and not state.started and state.ended is None:
+        return []
+    raise NotAllowed(
+        f"Attempt {had.attempt} of {had.task!r} was dispatched already; a slot is dispatched once. "
+        "`el job retry` adds an attempt."
+    )
+
+
+def start(state: Trial | None, *, started_at: datetime | None = None) -> list[TrialFact]:
+    """Execution began."""
+    return [] if _dispatched(state).started else [TrialStarted(started_at)]
+
+
+def record_reward(state: Trial | None, *, reward: float, source: str | None = None) -> list[TrialFact]:
+    """The verifier gave a number."""
+    fact = RewardRecorded(checked_number(reward, what="reward"), source)
+    match _dispatched(state).graded:
+        case None:
+            return [fact]
+        case RewardRecorded(had) if had == fact.reward:
+            return []
+        case RewardRecorded(had):
+            raise Conflict(
+                "The trial has another reward already; a correction is a revision with its reason.",
+                [f"reward: {had!r}, now {fact.reward!r}"],
+            )
+        case RewardRejected(why):
+            raise Conflict(
+                "The trial's reward was rejected already; a correction is a revision with its reason.",
+                [f"rejected as {why}, now {fact.reward!r}"],
+            )
+
+
+def reject_reward(state: Trial | None, *, rejected: RewardRejected) -> list[TrialFact]:
+    """The verifier gave no usable number."""
+    graded = _dispatched(state).graded
+    if graded == rejected:
+        return []
+    if graded is not None:
+        raise Conflict(
+            "The trial's reward was settled already; a correction is a revision with its reason.", ["reward"]
+        )
+    return [rejected]
+
+
+def revise_reward(state: Trial | None, *, new: float, verifier: str, reason: str) -> list[TrialFact]:
+    """Correct a reward by a later grading; the value that holds already is nothing new."""
+    trial = _dispatched(state)
+    value = checked_number(new, what="reward")
+    checked_text(verifier, what="verifier", chars_max=200)
+    checked_reason(reason)
+    return [] if trial.reward == value else [RewardRevised(trial.reward, value, verifier, reason)]
+
+
+def record_structured_result(
+    state: Trial | None, *, result: StructuredResultRecorded | StructuredResultRejected
+) -> list[TrialFact]:
+    """What the declared result file gave, or why it could not be used."""
+    had = _dispatched(state).structured
+    if had == result:
+        return []
+    if had is not None:
+        raise Conflict("The trial has another structured result already.", ["structured result"])
+    if isinstance(result, StructuredResultRecorded):
+        if result.composite is not None:
+            checked_number(result.composite, what="composite")
+        if len(result.dimensions) > DIMENSIONS_MAX:
+            raise BadInput(f"A structured result names at most {DIMENSIONS_MAX} dimensions.")
+        for name, value in result.dimensions.items():
+            checked_text(name, what="dimension name", chars_max=200)
+            checked_number(value, what=f"dimension {name}")
+    return [result]
+
+
+def keep_artifact(state: Trial | None, *, artifact: ArtifactPersisted | ArtifactFailed) -> list[TrialFact]:
+    """A file was kept, or could not be."""
+    trial = _dispatched(state)
+    had = trial.artifacts.get(artifact.name)
+    if had == artifact:
+        return []
+    if had is not None:
+        raise Conflict(f"The trial has another artifact named {artifact.name!r} already.", ["artifact"])
+    checked_text(artifact.name, what="artifact name", chars_max=1_000)
+    if isinstance(artifact, ArtifactPersisted):
+        checked_sha256(artifact.sha256)
+    if len(trial.artifacts) >= ARTIFACTS_MAX:
+        raise NotAllowed(f"The trial has {ARTIFACTS_MAX:,} artifacts already, the most a trial may have.")
+    return [artifact]
+
+
+def redact_artifact(state: Trial | None, *, sha256: str, reason: str) -> list[TrialFact]:
+    """An artifact of this trial was erased on purpose."""
+    trial = _dispatched(state)
+    if checked_sha256(sha256) in trial.redacted:
+        return []
+    if sha256 not in known_contents(trial):
+        raise NotFound(f"The trial has no artifact {sha256}; `el trial artifacts` lists those it has.")
+    return [ArtifactRedacted(sha256, checked_reason(reason))]
+
+
+def end(state: Trial | None, *, ended: Ended) -> list[TrialFact]:
+    """Execution ended: well, badly, or called off. It ends once."""
+    trial = _dispatched(state)
+    if trial.ended == ended:
+        return []
+    if trial.ended is not None:
+        raise Conflict(
+            f"The trial has {outcome_of(trial.ended)} already; a trial ends once.",
+            [f"{outcome_of(trial.ended)}, now {outcome_of(ended)}"],
+        )
+    if isinstance(ended, TrialFailed):
+        checked_text(ended.error_type, what="error type", chars_max=200)
+    if not isinstance(ended, TrialCanceled) and ended.duration_s is not None:
+        checked_number(ended.duration_s, what="duration")
+    return [ended]
+
+
+def release(state: Trial | None, *, reason: str) -> list[TrialFact]:
+    """Free a slot that was dispatched but never started; a free slot stays free."""
+    if state is None or state.dispatched is None:
+        return []
+    if state.started or state.ended or state.graded or state.structured or state.artifacts:
+        raise NotAllowed("The trial has started, so its slot is not free again; it ends instead.")
+    return [TrialReleased(checked_reason(reason, empty=True))]
+
+
+def outcome_of(ended: Ended) -> Literal["succeeded", "failed", "canceled"]:
+    """The word for how a trial ended."""
+    match ended:
+        case TrialSucceeded():
+            return "succeeded"
+        case TrialFailed():
+            return "failed"
+        case TrialCanceled():
+            return "canceled"
+        case _:
+            assert_never(ended)
+
+
+def known_contents(trial: Trial) -> set[str]:
+    """The sha256 of every content that the trial's facts name: files, raw rewards, messages, judge summaries."""
+    found = {kept.sha256 for kept in trial.artifacts.values() if isinstance(kept, ArtifactPersisted)}
+    if isinstance(trial.graded, RewardRejected) and trial.graded.raw:
+        found.add(trial.graded.raw)
+    match trial.structured:
+        case StructuredResultRecorded(judge=str(judge)):
+            found.add(judge)
+        case StructuredResultRejected(raw=str(raw)):
+            found.add(raw)
+        case _:
+            pass
+    if isinstance(trial.ended, TrialFailed) and trial.ended.message:
+        found.add(trial.ended.message)
+    return found
+
+
+def _dispatched(state: Trial | None) -> Trial:
+    if state is None or state.dispatched is None:
+        raise NotAllowed("The slot was not dispatched, so there is no trial to report on; dispatch it first.")
+    return state
