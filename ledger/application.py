@@ -1,0 +1,218 @@
+"""The Ledger, the one way in: read a stream, ask the rule, record what it returns.
+
+Single writes go through the eventsourcing library's `Application`; batches call the recorder directly, because the
+library's checks per event cost more than everything else together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any, NamedTuple
+
+from eventsourcing.application import Application
+from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, IntegrityError, Mapper, StoredEvent
+from eventsourcing.popo import POPOFactory
+from eventsourcing.utils import Environment, EnvType
+from sqlalchemy.engine import Engine
+
+from ledger import codec
+from ledger.appending import Head
+from ledger.codec import Row
+from ledger.errors import ConcurrentWrite
+from ledger.facts.entry import AnyFact, Entry, Recorded
+from ledger.recorder import Also, ProjectRecorder
+from ledger.rules import access, catalogue, job, trial
+
+RETRIES_MAX = 50
+READ_BATCH = 2_000
+
+# A rule that is ready to be asked: everything given but the state.
+Rule = Callable[[Any], Sequence[AnyFact]]
+
+_EVOLVE: dict[str, Callable[[Any, Any], Any]] = {
+    "project": access.evolve,
+    "dataset": catalogue.evolve_dataset,
+    "runner": catalogue.evolve_runner,
+    "profile": catalogue.evolve_profile,
+    "job": job.evolve,
+    "trial": trial.evolve,
+}
+
+
+class Written(NamedTuple):
+    """What a write came to: the last position of its stream, and the facts that were new (none for a repeat)."""
+
+    position: int
+    facts: tuple[AnyFact, ...]
+
+
+class EntryMapper(Mapper[str]):
+    """Our codec in the library's place for it: the stored topic is the fact's tag, the state the entry's bytes."""
+
+    def to_stored_event(self, domain_event: Any) -> StoredEvent:
+        """An entry as the library stores it."""
+        (row,) = codec.encode([domain_event])
+        return StoredEvent(row.stream, row.version, row.tag, row.body)
+
+    def to_domain_event(self, stored_event: StoredEvent) -> Any:
+        """The entry in a stored event. Its position is known only to notifications; elsewhere it reads as 0."""
+        return codec.decode(getattr(stored_event, "id", 0), stored_event.state).entry
+
+
+class _Factory(POPOFactory):
+    """Hands the library our recorder; there is nothing else to construct."""
+
+    recorder: ProjectRecorder
+
+    def application_recorder(self) -> ApplicationRecorder:
+        return self.recorder
+
+
+class ProjectLog(Application[str]):
+    """One project's log as an application of the eventsourcing library."""
+
+    def __init__(self, recorder: ProjectRecorder, env: EnvType | None = None) -> None:
+        self._project_recorder = recorder
+        super().__init__(env)
+
+    def construct_factory(self, env: Environment) -> InfrastructureFactory[Any]:
+        """The factory that knows our recorder."""
+        factory = _Factory(env)
+        factory.recorder = self._project_recorder
+        return factory
+
+    def construct_mapper(self) -> Mapper[str]:
+        """Our codec."""
+        return EntryMapper(transcoder=self.construct_transcoder())
+
+
+def utc_now() -> datetime:
+    """The time an entry is recorded at, unless a test passes its own clock."""
+    return datetime.now(UTC)
+
+
+class Ledger:
+    """One project's ledger. It owns the clock and the actor; rules get neither."""
+
+    def __init__(
+        self, engine: Engine, project_id: str, *, actor: str = "local", clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self.engine = engine
+        self.project_id = project_id
+        self.actor = actor
+        self.clock = clock
+        self.recorder = ProjectRecorder(engine, project_id)
+        self.log = ProjectLog(self.recorder)
+
+    def head(self) -> Head:
+        """How long the log is, and its Merkle root."""
+        return self.recorder.head()
+
+    def entries(self, *, after: int = 0, upto: int | None = None) -> Iterator[Recorded]:
+        """The log in order, read in batches; it may grow while it is read."""
+        while batch := self.recorder.bodies(after=after, limit=READ_BATCH):
+            for recorded in codec.decode_all(batch):
+                if upto is not None and recorded.position > upto:
+                    return
+                yield recorded
+            after = batch[-1][0]
+
+    def stream(self, stream: str) -> list[Recorded]:
+        """The entries of one stream, in version order; empty when there is no such stream."""
+        return codec.decode_all(self.recorder.bodies_of([stream])[stream])
+
+    def state(self, stream: str) -> Any:
+        """A stream's state, folded from its entries; None when there is no such stream."""
+        return _fold(stream, self.stream(stream))
+
+    def record(self, stream: str, *rules: Rule, key: str | None = None, also: Also | None = None) -> Written:
+        """Ask the rules, one after the other, and record what they return on one stream in one transaction.
+
+        `also` runs in that transaction, when there is something to record. A stale read is retried from the start.
+
+        Raises:
+            Refused: what the rules, or the codec, refuse; nothing is written then.
+        """
+        for _ in range(RETRIES_MAX):
+            past = self.stream(stream)
+            facts = _ask(stream, _fold(stream, past), rules)
+            version = past[-1].entry.version if past else 0
+            if not facts:
+                return Written(past[-1].position if past else 0, ())
+            try:
+                recordings = self.log.save(*self._entries(stream, version, facts, key), also=also)
+            except IntegrityError:
+                continue
+            return Written(recordings[-1].notification.id, tuple(facts))
+        raise ConcurrentWrite(f"The stream {stream} is being written to all the time; try again later.")
+
+    def record_all(self, decisions: Iterable[tuple[str, Sequence[Rule]]], *, key: str | None = None) -> list[Written]:
+        """The same as `record`, for many streams in one transaction: all are recorded or none."""
+        asked = list(decisions)
+        for _ in range(RETRIES_MAX):
+            pasts = {
+                stream: codec.decode_all(bodies)
+                for stream, bodies in self.recorder.bodies_of([stream for stream, _ in asked]).items()
+            }
+            written: list[Written] = []
+            rows: list[Row] = []
+            for stream, rules in asked:
+                past = pasts[stream]
+                facts = _ask(stream, _fold(stream, past), rules)
+                version = past[-1].entry.version if past else 0
+                rows += codec.encode(self._entries(stream, version, facts, key))
+                # The position of what is new is known once it is appended: until then, its place among the new rows.
+                written.append(Written(-len(rows) if facts else (past[-1].position if past else 0), tuple(facts)))
+            if not rows:
+                return written
+            try:
+                first = self.recorder.append_new(rows)[0]
+            except ConcurrentWrite:
+                continue
+            return [w._replace(position=first - 1 - w.position) if w.position < 0 else w for w in written]
+        raise ConcurrentWrite("The streams are being written to all the time; try again later.")
+
+    def record_new(self, batches: Iterable[Iterable[tuple[str, Sequence[Rule]]]], *, key: str | None = None) -> int:
+        """Record streams that do not exist yet, batch by batch in one transaction, without reading them first.
+
+        Returns how many entries were written.
+
+        Raises:
+            ConcurrentWrite: one of the streams exists; nothing is written then.
+        """
+        count = 0
+        with self.recorder.appending_new() as append:
+            for batch in batches:
+                entries: list[Entry] = []
+                for stream, rules in batch:
+                    entries += self._entries(stream, 0, _ask(stream, None, rules), key)
+                append(codec.encode(entries))
+                count += len(entries)
+        return count
+
+    def _entries(self, stream: str, version: int, facts: Sequence[AnyFact], key: str | None) -> list[Entry]:
+        now, actor = self.clock(), self.actor
+        return [Entry(stream, number, now, actor, fact, 1, key) for number, fact in enumerate(facts, version + 1)]
+
+
+def _evolve_of(stream: str) -> Callable[[Any, Any], Any]:
+    return _EVOLVE[stream.partition("/")[0]]
+
+
+def _fold(stream: str, past: Sequence[Recorded]) -> Any:
+    evolve = _evolve_of(stream)
+    return reduce(lambda state, recorded: evolve(state, recorded.entry.fact), past, None)
+
+
+def _ask(stream: str, state: Any, rules: Sequence[Rule]) -> list[AnyFact]:
+    """What the rules return, each seeing what those before it returned."""
+    evolve = _evolve_of(stream)
+    facts: list[AnyFact] = []
+    for rule in rules:
+        new = rule(state)
+        facts += new
+        for fact in new:
+            state = evolve(state, fact)
+    return facts
