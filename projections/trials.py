@@ -1,0 +1,247 @@
+"""Each trial as it stands: its six signals side by side, none folded into another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from ledger.database import metadata
+from ledger.errors import NotFound
+from ledger.facts.entry import AnyFact
+from ledger.facts.trial import (
+    ArtifactFailed,
+    ArtifactPersisted,
+    RewardRecorded,
+    RewardRejected,
+    RewardRevised,
+    Slot,
+    StructuredResultRecorded,
+    StructuredResultRejected,
+    TrialCanceled,
+    TrialDispatched,
+    TrialFailed,
+    TrialReleased,
+    TrialStarted,
+    TrialSucceeded,
+)
+from projections.following import Batch, ReadModel, microseconds, remove, upsert
+
+SLOTS_PER_SELECT = 200
+
+trials = sa.Table(
+    "trials",
+    metadata,
+    sa.Column("project_id", sa.Text, primary_key=True),
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("attempt", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("task", sa.Text, primary_key=True),
+    sa.Column("trial_id", sa.Text, nullable=False),
+    sa.Column("task_digest", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("worker", sa.Text),
+    sa.Column("exit_code", sa.BigInteger),
+    sa.Column("error_type", sa.Text),
+    sa.Column("phase", sa.Text),
+    sa.Column("message", sa.Text),
+    sa.Column("reward", sa.Float(53)),
+    sa.Column("first_reward", sa.Float(53)),
+    sa.Column("no_reward", sa.Text),
+    sa.Column("raw_reward", sa.Text),
+    sa.Column("structured", sa.LargeBinary),
+    sa.Column("artifacts_kept", sa.BigInteger, nullable=False),
+    sa.Column("artifacts_failed", sa.BigInteger, nullable=False),
+    sa.Column("dispatched_us", sa.BigInteger, nullable=False),
+    sa.Column("started_us", sa.BigInteger),
+    sa.Column("ended_us", sa.BigInteger),
+    sa.Column("duration_s", sa.Float(53)),
+    sa.Column("position", sa.BigInteger, nullable=False),
+    sa.Index("trials_id", "project_id", "trial_id", unique=True),
+    sqlite_with_rowid=False,
+)
+# What `job result` shows next: the ended trials of a job that have no reward.
+sa.Index(
+    "trials_unscored",
+    trials.c.project_id,
+    trials.c.job_id,
+    sqlite_where=sa.and_(trials.c.reward.is_(None), trials.c.ended_us.is_not(None)),
+    postgresql_where=sa.and_(trials.c.reward.is_(None), trials.c.ended_us.is_not(None)),
+)
+
+
+class TrialRow(msgspec.Struct, gc=False):
+    """A trial. Times in microseconds since 1970 UTC, as the tool told them, else as they were recorded.
+
+    `reward` is what holds now, `first_reward` what the verifier gave first. `no_reward` says why an ended trial has
+    none: the reason it was rejected for, else `trial-error`, `canceled` or `not-reported`. `structured` is the fact
+    about the structured result as JSON. `message` and `raw_reward` name artifacts by sha256.
+    """
+
+    job_id: str
+    attempt: int
+    task: str
+    trial_id: str
+    task_digest: str
+    status: str
+    worker: str | None
+    exit_code: int | None
+    error_type: str | None
+    phase: str | None
+    message: str | None
+    reward: float | None
+    first_reward: float | None
+    no_reward: str | None
+    raw_reward: str | None
+    structured: bytes | None
+    artifacts_kept: int
+    artifacts_failed: int
+    dispatched_us: int
+    started_us: int | None
+    ended_us: int | None
+    duration_s: float | None
+    position: int
+
+
+_COLUMNS = tuple(trials.c[name] for name in TrialRow.__struct_fields__)
+_astuple = msgspec.structs.astuple
+
+
+def apply(connection: Connection, project_id: str, batch: Batch) -> None:
+    """Fold the batch into the rows it touches; each is read once and written once."""
+    born = {slot for slot, _, entry in batch.of_trials if type(entry.fact) is TrialDispatched}
+    rows: dict[Slot, TrialRow | None] = dict.fromkeys(born)
+    touched = dict.fromkeys(slot for slot, _, _ in batch.of_trials if slot not in born)
+    rows.update(_read(connection, project_id, list(touched)))
+    for slot, position, entry in batch.of_trials:
+        rows[slot] = evolve(rows[slot], entry.fact, slot, position, microseconds(entry.at))
+    upsert(connection, trials, [(project_id, *_astuple(row)) for row in rows.values() if row])
+    remove(connection, trials, [(project_id, *slot) for slot, row in rows.items() if row is None])
+
+
+def evolve(row: TrialRow | None, fact: AnyFact, slot: Slot, position: int, at_us: int) -> TrialRow | None:  # noqa: PLR0912
+    """The row after one more fact; None once the slot is free again. The row is changed in place."""
+    if isinstance(fact, TrialDispatched):
+        return _dispatched(fact, slot, position, at_us)
+    if row is None:
+        return None
+    row.position = position
+    match fact:
+        case TrialStarted():
+            if row.ended_us is None:
+                row.status = "running"
+            row.started_us = microseconds(fact.started_at) if fact.started_at else at_us
+        case RewardRecorded(reward):
+            row.reward, row.first_reward, row.no_reward = reward, reward, None
+        case TrialSucceeded():
+            row.status = "succeeded"
+            _end(row, at_us, fact)
+        case TrialFailed():
+            row.status = "failed"
+            row.error_type, row.phase, row.message = fact.error_type, fact.phase, fact.message
+            _end(row, at_us, fact)
+        case TrialCanceled():
+            row.status = "canceled"
+            _end(row, at_us, fact)
+        case RewardRejected(why, raw):
+            row.no_reward, row.raw_reward = why, raw
+        case RewardRevised():
+            row.reward, row.no_reward = fact.new, None
+        case StructuredResultRecorded() | StructuredResultRejected():
+            row.structured = msgspec.json.encode(fact)
+        case ArtifactPersisted():
+            row.artifacts_kept += 1
+        case ArtifactFailed():
+            row.artifacts_failed += 1
+        case TrialReleased():
+            return None
+        case _:
+            pass
+    return row
+
+
+MODEL = ReadModel("trials", 1, (trials,), apply)
+
+
+def get_trial(connection: Connection, project_id: str, trial_id: str) -> TrialRow:
+    """One trial by its id."""
+    query = sa.select(*_COLUMNS).where(trials.c.project_id == project_id, trials.c.trial_id == trial_id)
+    row = connection.execute(query).first()
+    if row is None:
+        raise NotFound(f"There is no trial {trial_id}; `el job trials JOB` lists the trials of a job.")
+    return TrialRow(*row)
+
+
+def list_trials(
+    connection: Connection, project_id: str, job_id: str, *, after: Slot | None = None, limit: int = 100
+) -> list[TrialRow]:
+    """The trials of a job by attempt, then task, after a slot, at most `limit`."""
+    query = sa.select(*_COLUMNS).where(trials.c.project_id == project_id, trials.c.job_id == job_id)
+    if after:
+        beyond = sa.and_(trials.c.attempt == after.attempt, trials.c.task > after.task)
+        query = query.where(sa.or_(trials.c.attempt > after.attempt, beyond))
+    query = query.order_by(trials.c.attempt, trials.c.task).limit(limit)
+    return [TrialRow(*row) for row in connection.execute(query)]
+
+
+def unscored(connection: Connection, project_id: str, job_id: str, *, limit: int) -> list[TrialRow]:
+    """Ended trials of a job that have no reward, at most `limit`."""
+    query = sa.select(*_COLUMNS).where(
+        trials.c.project_id == project_id,
+        trials.c.job_id == job_id,
+        trials.c.reward.is_(None),
+        trials.c.ended_us.is_not(None),
+    )
+    return [TrialRow(*row) for row in connection.execute(query.limit(limit))]
+
+
+def running(connection: Connection, project_id: str, *, limit: int) -> list[TrialRow]:
+    """Dispatched trials under a worker's lease that have not ended, at most `limit`."""
+    query = sa.select(*_COLUMNS).where(
+        trials.c.project_id == project_id, trials.c.ended_us.is_(None), trials.c.worker.is_not(None)
+    )
+    return [TrialRow(*row) for row in connection.execute(query.limit(limit))]
+
+
+def _dispatched(fact: TrialDispatched, slot: Slot, position: int, at_us: int) -> TrialRow:
+    nothing = (None,) * 10
+    return TrialRow(
+        slot.job_id, slot.attempt, slot.task, fact.trial_id, fact.task_digest, "dispatched", fact.worker,
+        *nothing[:9], 0, 0, at_us, None, None, None, position,
+    )  # fmt: skip
+
+
+def _end(row: TrialRow, at_us: int, fact: TrialSucceeded | TrialFailed | TrialCanceled) -> None:
+    row.ended_us = microseconds(fact.ended_at) if fact.ended_at else at_us
+    if not isinstance(fact, TrialCanceled):
+        row.exit_code, row.duration_s = fact.exit_code if hasattr(fact, "exit_code") else None, fact.duration_s
+
+
+def _read(connection: Connection, project_id: str, slots: Sequence[Slot]) -> Iterable[tuple[Slot, TrialRow | None]]:
+    found: dict[Slot, TrialRow | None] = dict.fromkeys(slots)
+    for start in range(0, len(slots), SLOTS_PER_SELECT):
+        some = slots[start : start + SLOTS_PER_SELECT]
+        query = sa.select(*_COLUMNS).where(
+            trials.c.project_id == project_id,
+            sa.tuple_(trials.c.job_id, trials.c.attempt, trials.c.task).in_([tuple(slot) for slot in some]),
+        )
+        for row in connection.execute(query):
+            trial = TrialRow(*row)
+            found[Slot(trial.job_id, trial.attempt, trial.task)] = trial
+    return found.items()
+
+
+def why_no_reward(row: TrialRow) -> str | None:
+    """Why an ended trial has no reward; None when it has one or has not ended."""
+    if row.reward is not None or row.ended_us is None:
+        return None
+    return row.no_reward or {"failed": "trial-error", "canceled": "canceled"}.get(row.status, "not-reported")
+
+
+def structured_result(row: TrialRow) -> Any:
+    """The fact about the trial's structured result; None when there is none."""
+    if row.structured is None:
+        return None
+    return msgspec.json.decode(row.structured, type=StructuredResultRecorded | StructuredResultRejected)
