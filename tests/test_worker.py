@@ -1,0 +1,480 @@
+"""Promises of the worker: every slot runs once, whoever dies; what has ended stays; secrets stay out of the store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from given_commands import client_at, is_alive, job_of, published, runner_of, until
+
+from api.client import Client
+from api.runners.claims import Claims, lapse
+from api.runners.events import Dispatched, Ended, Event, Reaped, Skipped, Waiting
+from api.runners.worker import Worker
+from ledger import leases
+from ledger.database import writing
+from ledger.errors import NotAllowed, NotFound
+from ledger.facts.catalogue import Parameter, RunnerPublished, Task
+from ledger.facts.trial import (
+    Slot,
+    TrialCanceled,
+    TrialDispatched,
+    TrialFailed,
+    TrialReleased,
+    TrialStarted,
+    TrialSucceeded,
+    trial_stream,
+)
+from ledger.rules import trial as rules
+from projections.work_queue import jobs_waiting
+
+ROOT = Path(__file__).parent.parent
+SECRET = "sk-live-0123456789abcdef"
+
+# A worker as a process of its own: home, job, slots, lease in seconds; says what happens, one line each.
+WORKER = """
+import sys
+from pathlib import Path
+from api.client import Client
+from api.runners.worker import Worker
+from api.settings import Settings
+from api.wiring import Workspace
+home, job_id, slots, lease_s = sys.argv[1:]
+client = Client(Workspace(Settings(home=Path(home))), "default")
+worker = Worker(client, name="w", slots=int(slots), lease_s=float(lease_s), on_event=lambda e: print(e, flush=True))
+print(worker.run(job_id), flush=True)
+"""
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Client:
+    return client_at(tmp_path / "el")
+
+
+@pytest.fixture
+def spawn(tmp_path: Path) -> Iterator[Any]:
+    """Starts worker processes; kills those that are left, and the processes of trials that noted themselves."""
+    workers: list[subprocess.Popen[str]] = []
+
+    def start(job_id: str, *, slots: int = 1, lease_s: float = 60.0) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-c", WORKER, str(tmp_path / "el"), job_id, str(slots), str(lease_s)]
+        worker = subprocess.Popen(
+            argv,
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        workers.append(worker)
+        return worker
+
+    yield start
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+    for note in tmp_path.glob("pid.*"):
+        if is_alive(int(note.read_text())):
+            os.killpg(int(note.read_text()), signal.SIGKILL)
+
+
+def facts_of(client: Client, job_id: str, task: str, attempt: int = 1) -> list[Any]:
+    return [recorded.entry.fact for recorded in client.ledger.stream(trial_stream(job_id, task, attempt))]
+
+
+def kinds_of(client: Client, job_id: str, task: str, attempt: int = 1) -> list[type]:
+    return [type(fact) for fact in facts_of(client, job_id, task, attempt)]
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def noting(tmp_path: Path, then: str = "true") -> str:
+    """An agent that notes each execution of a trial as a line, and then does something."""
+    return f"echo $EL_TASK/$EL_ATTEMPT >> {tmp_path}/ran; echo $$ > {tmp_path}/pid.$EL_TASK.$EL_ATTEMPT; {then}"
+
+
+def require_each_once(ran: list[str], slots: set[str]) -> None:
+    assert Counter(ran) == dict.fromkeys(slots, 1)
+
+
+def until_said(worker: subprocess.Popen[str], what: str) -> None:
+    assert worker.stdout
+    assert any(what in line for line in iter(worker.stdout.readline, ""))
+
+
+# --- running a job ------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_run_to_its_end(client: Client, tmp_path: Path) -> None:
+    """Every slot is dispatched, started and ended under the worker's name, and the job ends by itself."""
+    events: list[Event] = []
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path)), ["a", "b"], attempts=2)
+    worker = Worker(client, name="w", slots=2, on_event=events.append)
+    tally = worker.run(job_id)
+    assert (tally.ended, tally.succeeded, tally.interrupted) == (4, 4, False)
+    require_each_once(lines_of(tmp_path / "ran"), {"a/1", "a/2", "b/1", "b/2"})
+    result = client.result(job_id)
+    assert (result.status, result.score, result.pass_hat_k) == ("completed", 1.0, 1.0)
+    dispatched = facts_of(client, job_id, "a")[0]
+    assert dispatched.worker == worker.name
+    assert worker.name.startswith("w-")
+    assert Counter(type(event) for event in events) == {Dispatched: 4, Ended: 4}
+    assert events.index(Dispatched(Slot(job_id, 1, "a"))) < events.index(Ended(Slot(job_id, 1, "a"), "succeeded", 1.0))
+    again = Worker(client, slots=2).run(job_id)
+    assert again.ended == 0
+    assert len(lines_of(tmp_path / "ran")) == 4
+
+
+def test_a_job_with_a_failed_trial_fails_and_keeps_its_score(client: Client, tmp_path: Path) -> None:
+    """A failed trial's reward counts, changed content counts as failed, and neither stops the others."""
+    agent = 'test "$EL_TASK" != a'
+    published(client, tmp_path / "d", runner_of(agent), ["a", "b", "c"])
+    (tmp_path / "d" / "c" / "question.txt").write_text("another question")
+    job_id = client.submit_job("tasks@1").id
+    tally = Worker(client, slots=3).run(job_id)
+    assert (tally.succeeded, tally.failed) == (1, 2)
+    result = client.result(job_id)
+    assert (result.status, result.score, result.score_counts.scored) == ("failed", 1.0, 2)
+    ended = facts_of(client, job_id, "c")[-1]
+    assert (ended.error_type, ended.phase) == ("TaskContentChanged", "setup")
+
+
+def test_trials_run_at_the_same_time(client: Client, tmp_path: Path) -> None:
+    """With four slots four trials overlap: each waits for the other three and none waits in vain."""
+    (tmp_path / "here").mkdir()
+    met = f"test $(ls {tmp_path}/here | wc -l) = 4"
+    meet = f"touch {tmp_path}/here/$EL_TASK; for i in $(seq 500); do {met} && exit 0; sleep 0.02; done; exit 1"
+    job_id = job_of(client, tmp_path / "d", runner_of(meet), ["a", "b", "c", "d"])
+    assert Worker(client, slots=4).run(job_id).succeeded == 4
+
+
+def test_a_retry_of_an_ended_job_is_run(client: Client, tmp_path: Path) -> None:
+    """An attempt beyond k is a slot like any other."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path)))
+    Worker(client, slots=1).run(job_id)
+    client.retry(job_id, "t1", reason="the network was down")
+    assert Worker(client, slots=1).run(job_id).ended == 1
+    require_each_once(lines_of(tmp_path / "ran"), {"t1/1", "t1/2"})
+
+
+def test_one_trial_is_one_write_at_its_end(client: Client, tmp_path: Path) -> None:
+    """Reward, artifacts and end are recorded together: nobody sees an ended trial without its reward."""
+    job_id = job_of(client, tmp_path / "d", runner_of("echo hello"))
+    Worker(client, slots=1).run(job_id)
+    entries = [recorded.entry for recorded in client.ledger.stream(trial_stream(job_id, "t1", 1))]
+    assert [type(entry.fact) for entry in entries[:2]] == [TrialDispatched, TrialStarted]
+    assert len({entry.at for entry in entries[2:]}) == 1
+    assert isinstance(entries[-1].fact, TrialSucceeded)
+
+
+# --- what cannot be run here --------------------------------------------------------------------------------
+
+
+def test_a_job_whose_files_are_not_here_uses_up_no_slot(client: Client, tmp_path: Path) -> None:
+    """Asked for by name it is refused with what to do; among others it is skipped, once, with the same sentence."""
+    job_id = job_of(client, tmp_path / "d", runner_of("true"))
+    (tmp_path / "d").rename(tmp_path / "elsewhere")
+    with pytest.raises(NotFound, match="and are gone; put them back, or publish it here again"):
+        Worker(client, slots=1).run(job_id)
+    events: list[Event] = []
+    assert Worker(client, slots=1, on_event=events.append).run().ended == 0
+    assert [event.job_id for event in events if isinstance(event, Skipped)] == [job_id]
+    assert facts_of(client, job_id, "t1") == []
+
+
+def test_a_job_whose_secret_is_not_here_uses_up_no_slot(client: Client, tmp_path: Path) -> None:
+    """Without the key that sealed it a secret cannot be opened, and the refusal says so."""
+    runner = runner_of("true", parameters=[Parameter("KEY", True)])
+    job_id = job_of(client, tmp_path / "d", runner, secrets={"KEY": SECRET})
+    (tmp_path / "el" / "secret.key").write_text("00" * 32)
+    with pytest.raises(Exception, match="KEY of profile profile@1 cannot be opened"):
+        Worker(client_at(tmp_path / "el"), slots=1).run(job_id)
+    assert facts_of(client, job_id, "t1") == []
+
+
+def test_external_jobs_are_left_alone_and_starve_nobody(client: Client, tmp_path: Path) -> None:
+    """However many slots of theirs stand first in the queue, the others are run."""
+    client.publish_runner(RunnerPublished("external@1", "external"))
+    client.publish_dataset("outside@1", [Task(f"x{n}", "0" * 64) for n in range(300)], runner="external@1")
+    outside = [client.submit_job("outside@1").id for _ in range(3)]
+    job_id = job_of(client, tmp_path / "d", runner_of("true"))
+    assert Worker(client, slots=1).run().succeeded == 1
+    assert client.job(job_id).status == "completed"
+    assert client.ask(partial(jobs_waiting, project_id="default")) == sorted(outside)
+    with pytest.raises(NotAllowed, match=r"its runner external@1 is external; report its trials"):
+        Worker(client, slots=1).run(outside[0])
+
+
+def test_jobs_take_turns(client: Client, tmp_path: Path) -> None:
+    """A long job does not hold up a short one: after a run of its slots comes the next job."""
+    job_of(client, tmp_path / "d", runner_of("echo $EL_JOB_ID >> " + f"{tmp_path}/ran"), [f"t{n}" for n in range(10)])
+    client.submit_job("tasks@1")
+    assert Worker(client, slots=1).run().succeeded == 20
+    ran = lines_of(tmp_path / "ran")
+    assert len(set(ran[:8])) == 2
+
+
+# --- several workers ----------------------------------------------------------------------------------------
+
+
+def test_two_processes_run_every_slot_once(client: Client, tmp_path: Path, spawn: Any) -> None:
+    """Two workers on one SQLite file share a job between them: no slot twice, none left, and the job ends."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, "sleep 0.1")), [f"t{n}" for n in range(10)])
+    workers = [spawn(job_id, slots=2) for _ in range(2)]
+    said = [worker.communicate(timeout=30)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], said
+    require_each_once(lines_of(tmp_path / "ran"), {f"t{n}/1" for n in range(10)})
+    assert client.job(job_id).status == "completed"
+    by = Counter(facts_of(client, job_id, f"t{n}")[0].worker for n in range(10))
+    assert len(by) == 2, by
+
+
+def test_the_stream_is_what_keeps_a_slot_to_one_worker(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin: dispatchers that believe the queue, instead of asking the trial's stream, run slots twice."""
+    wait = f"until test -e {tmp_path}/go; do sleep 0.02; done"
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, wait)), ["a", "b"])
+    for name in ("take", "start", "end"):
+        monkeypatch.setattr(Claims, name, lambda *_: True)
+    workers = [Worker(client, slots=2) for _ in range(2)]
+    threads = [threading.Thread(target=worker.run, args=(job_id,)) for worker in workers]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(lines_of(tmp_path / "ran")) == 4)
+    for worker in workers:
+        worker.interrupt()
+    (tmp_path / "go").touch()
+    for thread in threads:
+        thread.join()
+    with pytest.raises(AssertionError):
+        require_each_once(lines_of(tmp_path / "ran"), {"a/1", "b/1"})
+
+
+def test_a_killed_worker_loses_only_what_it_was_at(client: Client, tmp_path: Path, spawn: Any) -> None:
+    """After kill -9 the next worker waits for the lease, ends the started trial as LeaseLapsed, and runs the rest."""
+    hang = f"test -e {tmp_path}/go || sleep 60"
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, hang)), ["a", "b"])
+    dead = spawn(job_id, lease_s=1.5)
+    until(lambda: lines_of(tmp_path / "ran") == ["a/1"])
+    dead.send_signal(signal.SIGKILL)
+    dead.wait()
+    (tmp_path / "go").touch()
+    events: list[Event] = []
+    tally = Worker(client, slots=1, lease_s=1.5, on_event=events.append).run(job_id)
+    assert (tally.succeeded, tally.reaped_failed) == (1, 1)
+    assert Waiting(1) in events
+    assert facts_of(client, job_id, "a")[-1] == TrialFailed("LeaseLapsed", "agent")
+    require_each_once(lines_of(tmp_path / "ran"), {"a/1", "b/1"})
+    result = client.result(job_id)
+    assert (result.status, result.score_counts.scored, result.lost) == ("failed", 1, {"agent": 1})
+
+
+def test_a_slot_that_was_claimed_but_never_started_is_free_again(client: Client, tmp_path: Path) -> None:
+    """Nothing was run for it, so nothing is lost: it is released and run by the next worker."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path)))
+    (task,) = (task for _, task in client.dataset_tasks("tasks@1"))
+    slot = Slot(job_id, 1, "t1")
+    assert Claims(client, "dead", 0.3).take(slot, task)
+    events: list[Event] = []
+    tally = Worker(client, slots=1, lease_s=1.0, on_event=events.append).run(job_id)
+    assert (tally.succeeded, tally.reaped_released) == (1, 1)
+    assert Reaped(slot, "released") in events
+    assert kinds_of(client, job_id, "t1")[:4] == [TrialDispatched, TrialReleased, TrialDispatched, TrialStarted]
+    assert lines_of(tmp_path / "ran") == ["t1/1"]
+
+
+def test_a_lease_that_is_held_is_left_alone(client: Client, tmp_path: Path) -> None:
+    """A worker that is merely slow keeps its trial: nobody else claims or reaps it."""
+    job_id = job_of(client, tmp_path / "d", runner_of("true"))
+    (task,) = (task for _, task in client.dataset_tasks("tasks@1"))
+    slot = Slot(job_id, 1, "t1")
+    slow, other = Claims(client, "slow", 60.0), Claims(client, "other", 60.0)
+    assert slow.take(slot, task)
+    assert not slow.take(slot, task)
+    assert not other.take(slot, task)
+    assert not other.start(slot)
+    assert other.renew([slot]) == [slot]
+    assert other.reap(()) == []
+    assert slow.renew([slot]) == []
+    assert slow.start(slot)
+
+
+def test_of_a_worker_and_its_heir_one_is_recorded(client: Client, tmp_path: Path) -> None:
+    """A worker that comes back too late can neither start nor end what was taken from it and given out again."""
+    job_id = job_of(client, tmp_path / "d", runner_of("true"), ["a", "b"])
+    tasks = dict(zip("ab", (task for _, task in client.dataset_tasks("tasks@1")), strict=True))
+    a, b = Slot(job_id, 1, "a"), Slot(job_id, 1, "b")
+    late, heir = Claims(client, "late", -1.0), Claims(client, "heir", 60.0)
+    for slot in (a, b):
+        assert late.take(slot, tasks[slot.task])
+    assert late.start(a)
+    assert sorted(heir.reap(())) == [(a, "failed"), (b, "released")]
+    reward = partial(rules.record_reward, reward=1.0)
+    assert not late.end(a, [reward])
+    assert facts_of(client, job_id, "a")[-1] == TrialFailed("LeaseLapsed", "agent")
+    assert not late.start(b)
+    assert heir.take(b, tasks["b"])
+    assert heir.start(b)
+    assert not late.start(b)
+    assert not late.end(b, [reward])
+    assert kinds_of(client, job_id, "b") == [TrialDispatched, TrialReleased, TrialDispatched, TrialStarted]
+
+
+def test_a_living_worker_keeps_its_lease(client: Client, tmp_path: Path) -> None:
+    """A trial may take much longer than a lease: the heartbeat renews it, so nobody gives the worker up for dead."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, "sleep 2")))
+    worker = Worker(client, slots=1, lease_s=0.9)
+    thread = threading.Thread(target=worker.run, args=(job_id,))
+    thread.start()
+    other = Claims(client_at(tmp_path / "el"), "other", 60.0)
+    while thread.is_alive():
+        assert other.reap(()) == []
+        thread.join(0.1)
+    assert worker.tally.succeeded == 1
+
+
+def test_who_was_given_up_for_dead_records_nothing_more(client: Client, tmp_path: Path) -> None:
+    """When its lease was taken, a worker kills the trial's processes and leaves the trial as the other ended it."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, "sleep 60")))
+    slot = Slot(job_id, 1, "t1")
+    worker = Worker(client, slots=1, lease_s=1.0)
+    thread = threading.Thread(target=worker.run, args=(job_id,))
+    thread.start()
+    until(lambda: lines_of(tmp_path / "ran"))
+    other = client_at(tmp_path / "el")
+    with writing(other.ledger.engine) as connection:
+        leases.give_up(connection, "default", trial_stream(job_id, "t1", 1))
+    assert Claims(other, "other", 60.0).reap(()) == [(slot, "failed")]
+    pid = int((tmp_path / "pid.t1.1").read_text())
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert not is_alive(pid)
+    assert worker.tally.lost == 1
+    assert kinds_of(client, job_id, "t1") == [TrialDispatched, TrialStarted, TrialFailed]
+    assert client.job(job_id).status == "failed"
+
+
+def test_what_has_moved_on_is_not_lapsed() -> None:
+    """The rule looks at the stream as it is now: a trial that started, ended or changed hands since is left alone."""
+    fact = TrialDispatched("id", "6f1f4c1e-7f5b-4a51-9d2c-0f3f5f0d9a11", "t", "0" * 64, 1, "w")
+    dispatched = rules.evolve(None, fact)
+    started = rules.evolve(dispatched, TrialStarted())
+    ended = rules.evolve(started, TrialSucceeded(0))
+    assert lapse(dispatched, worker="w", started=False) == [TrialReleased("lease lapsed")]
+    assert lapse(started, worker="w", started=True) == [TrialFailed("LeaseLapsed", "agent")]
+    assert lapse(started, worker="w", started=False) == []
+    assert lapse(ended, worker="w", started=True) == []
+    assert lapse(started, worker="another", started=True) == []
+    assert lapse(None, worker="w", started=False) == []
+
+
+def test_a_job_whose_worker_died_before_saying_so_is_ended(client: Client, tmp_path: Path) -> None:
+    """Every trial had ended but the job had not been: the next worker ends it."""
+    job_id = job_of(client, tmp_path / "d", runner_of("true"))
+    (task,) = (task for _, task in client.dataset_tasks("tasks@1"))
+    slot, dead = Slot(job_id, 1, "t1"), Claims(client, "dead", 60.0)
+    assert dead.take(slot, task)
+    assert dead.start(slot)
+    assert dead.end(slot, [partial(rules.end, ended=TrialSucceeded(0))])
+    assert client.job(job_id).status == "running"
+    assert Worker(client, slots=1).run().ended == 0
+    assert client.job(job_id).status == "completed"
+
+
+# --- stopping -----------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_lets_running_trials_finish_and_nothing_ended_is_run_again(
+    client: Client, tmp_path: Path, spawn: Any
+) -> None:
+    """One Ctrl-C: what runs is finished and recorded, nothing new is claimed; the next start runs only the rest."""
+    wait = f"until test -e {tmp_path}/go; do sleep 0.02; done"
+    names = ["a", "b", "c", "d"]
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, wait)), names)
+    worker = spawn(job_id, slots=2)
+    until(lambda: len(lines_of(tmp_path / "ran")) == 2)
+    worker.send_signal(signal.SIGINT)
+    until_said(worker, "Interrupted(running=2)")
+    (tmp_path / "go").touch()
+    assert worker.wait(timeout=10) == 0
+    assert kinds_of(client, job_id, "a")[-1] is TrialSucceeded
+    assert kinds_of(client, job_id, "c") == []
+    assert client.job(job_id).status == "running"
+    assert Worker(client, slots=2).run(job_id).succeeded == 2
+    require_each_once(lines_of(tmp_path / "ran"), {f"{name}/1" for name in names})
+    assert client.job(job_id).status == "completed"
+
+
+def test_a_second_ctrl_c_stops_running_trials(client: Client, tmp_path: Path, spawn: Any) -> None:
+    """They are canceled, their processes are dead, and what had not started is still to be run."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, "sleep 60")), ["a", "b"])
+    worker = spawn(job_id)
+    until(lambda: lines_of(tmp_path / "ran"))
+    worker.send_signal(signal.SIGINT)
+    until_said(worker, "Interrupted(running=1)")
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(timeout=10) == 0
+    assert facts_of(client, job_id, "a")[-1] == TrialCanceled("interrupted")
+    assert not is_alive(int((tmp_path / "pid.a.1").read_text()))
+    assert kinds_of(client, job_id, "b") == []
+
+
+def test_canceling_a_job_stops_its_trials(client: Client, tmp_path: Path) -> None:
+    """Within seconds the processes are dead and the trials canceled; slots that wait are never dispatched."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, "sleep 60")), ["a", "b"])
+    worker = Worker(client, slots=1)
+    thread = threading.Thread(target=worker.run, args=(job_id,))
+    thread.start()
+    until(lambda: lines_of(tmp_path / "ran"))
+    client_at(tmp_path / "el").cancel_job(job_id, reason="wrong model")
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert worker.tally.canceled == 1
+    assert facts_of(client, job_id, "a")[-1] == TrialCanceled("job canceled")
+    assert not is_alive(int((tmp_path / "pid.a.1").read_text()))
+    assert kinds_of(client, job_id, "b") == []
+    assert client.job(job_id).status == "canceled"
+
+
+def test_trouble_stops_the_worker_without_using_up_slots(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the artifacts cannot be kept, the trial that met it has failed, and no further slot is spent on it."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path)), ["a", "b", "c"])
+    client.artifacts.root.parent.mkdir(parents=True, exist_ok=True)
+    client.artifacts.root.write_text("a file where a folder should be")
+    with pytest.raises(Exception, match="cannot be used"):
+        Worker(client, slots=1).run(job_id)
+    assert facts_of(client, job_id, "a")[-1] == TrialFailed("StoreUnreachable", "unknown")
+    assert kinds_of(client, job_id, "b") == []
+
+
+# --- secrets ------------------------------------------------------------------------------------------------
+
+
+def test_no_byte_of_the_store_holds_a_secret(client: Client, tmp_path: Path) -> None:
+    """A trial gets the value, and prints it everywhere; database, artifacts and notes hold it nowhere."""
+    agent = 'test -n "$KEY" && echo $KEY && echo $KEY >&2 && echo $KEY > "$KEY.txt" && exit 1'
+    verifier = 'echo "{\\"$KEY\\": 1, \\"reward\\": 1}" > {output}/reward.json'
+    runner = runner_of(agent, verifier, outputs=["*.txt"], parameters=[Parameter("KEY", True), Parameter("MODEL")])
+    job_id = job_of(client, tmp_path / "d", runner, secrets={"KEY": SECRET}, params={"MODEL": "m1"})
+    assert Worker(client, slots=1).run(job_id).failed == 1
+    assert facts_of(client, job_id, "t1")[-1].exit_code == 1
+    files = [path for path in (tmp_path / "el").rglob("*") if path.is_file() and path.name != "secret.key"]
+    contents = {path: path.read_bytes() for path in files}
+    assert any(b"[secret]" in content for content in contents.values())
+    assert any(b"m1" in content for content in contents.values())
+    assert [path for path, content in contents.items() if SECRET.encode() in content] == []
