@@ -56,6 +56,13 @@ class JobAnswer(msgspec.Struct, frozen=True):
     as_of: int
 
 
+class JobList(msgspec.Struct, frozen=True):
+    """Jobs, the newest first, as they stood at the position `as_of`."""
+
+    jobs: list[JobAnswer]
+    as_of: int
+
+
 class TaskResult(msgspec.Struct, frozen=True):
     """A member with its dispatched attempts; slots never dispatched have none."""
 

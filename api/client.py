@@ -14,13 +14,13 @@ from uuid import uuid4
 
 from sqlalchemy.engine import Connection
 
-from api.answers import JobAnswer, Published, ResultAnswer, Submitted, TaskResult
+from api.answers import JobAnswer, JobList, Published, ResultAnswer, Submitted, TaskResult
 from api.reporting import TrialReport
 from api.settings import Settings
 from api.shaping import job_answer, lost_reward
 from api.wiring import Workspace
 from ledger.application import Ledger
-from ledger.database import reading
+from ledger.database import reading, writing
 from ledger.digests import members_digest
 from ledger.errors import NotFound
 from ledger.facts.catalogue import (
@@ -43,7 +43,9 @@ from ledger.vault import fingerprints, put_secrets
 from projections import audit_trail, catalogue, job_metrics, jobs, trials, work_queue
 from projections.audit_trail import AuditRow
 from projections.catalogue import DatasetRow
+from projections.following import position_of
 from projections.jobs import JobRow
+from projections.models import READ_MODELS
 from projections.trials import TrialRow
 
 T = TypeVar("T")
@@ -114,6 +116,9 @@ class Client:
                 put_secrets(connection, box, self.project, ref, secrets)
 
         written = self.ledger.record(profile_stream(ref), rule, also=seal)
+        if not written.facts:
+            with writing(self.workspace.engine) as connection:
+                seal(connection)
         return Published(ref, "written" if written.facts else "unchanged", written.position)
 
     def datasets(self) -> list[DatasetRow]:
@@ -203,23 +208,32 @@ class Client:
 
     def jobs(
         self, *, status: str | None = None, dataset: str | None = None, before: int | None = None, limit: int = 100
-    ) -> list[JobRow]:
-        """Jobs, the newest first."""
-        return self.ask(
-            partial(jobs.list_jobs, project_id=self.project, status=status, dataset=dataset, before=before, limit=limit)
-        )
+    ) -> JobList:
+        """Jobs, the newest first, of those submitted before a position."""
+
+        def listed(connection: Connection) -> JobList:
+            as_of = position_of(connection, self.project, READ_MODELS)
+            rows = jobs.list_jobs(connection, self.project, status=status, dataset=dataset, before=before, limit=limit)
+            endings = job_metrics.endings_of(connection, self.project, [row.job_id for row in rows])
+            return JobList([job_answer(row, endings[row.job_id], as_of) for row in rows], as_of)
+
+        return self.ask(listed)
 
     def job(self, job_id: str) -> JobAnswer:
         """A job as it stands."""
-        as_of = self.workspace.caught_up(self.project)
-        with reading(self.workspace.engine) as connection:
+
+        def found(connection: Connection) -> JobAnswer:
+            as_of = position_of(connection, self.project, READ_MODELS)
             row = jobs.get_job(connection, self.project, self.job_id(job_id, connection))
-            return job_answer(row, job_metrics.result_of(connection, self.project, row.job_id).endings, as_of)
+            return job_answer(row, job_metrics.endings_of(connection, self.project, [row.job_id])[row.job_id], as_of)
+
+        return self.ask(found)
 
     def result(self, job_id: str, *, tasks_after: int = 0, tasks_limit: int = TASKS_SHOWN) -> ResultAnswer:
         """A job's result with a page of its tasks."""
-        as_of = self.workspace.caught_up(self.project)
+        self.workspace.caught_up(self.project)
         with reading(self.workspace.engine) as connection:
+            as_of = position_of(connection, self.project, READ_MODELS)
             row = jobs.get_job(connection, self.project, self.job_id(job_id, connection))
             measured = job_metrics.result_of(connection, self.project, row.job_id)
             names = jobs.list_members(connection, self.project, row.manifest, after=tasks_after, limit=tasks_limit + 1)
@@ -259,8 +273,11 @@ class Client:
         written = self.ledger.record(job_stream(job_id), partial(job_rules.cancel_job, reason=reason))
         return Published(job_id, "written" if written.facts else "unchanged", written.position)
 
-    def retry(self, job_id: str, task: str, *, reason: str) -> Slot:
-        """Ask for one more attempt of a member, beyond the k requested; the slot that a worker will run."""
+    def retry(self, job_id: str, task: str, *, reason: str, request_id: str | None = None) -> Slot:
+        """Ask for one more attempt of a member, beyond the k requested; the slot that a worker will run.
+
+        The same request id again asks for no further one and gives the same slot.
+        """
         job_id = self.job_id(job_id)
 
         def find(connection: Connection) -> tuple[Task, int]:
@@ -270,10 +287,13 @@ class Client:
             return member, max((attempt.attempt for attempt in made), default=0) + 1
 
         member, attempt_min = self.ask(find)
-        rule = partial(job_rules.request_retry, task=member, attempt_min=attempt_min, reason=reason)
-        written = self.ledger.record(job_stream(job_id), rule)
-        (asked,) = written.facts
-        return Slot(job_id, asked.attempt, task)  # type: ignore[union-attr]  # the rule returns this one fact
+        rule = partial(
+            job_rules.request_retry, task=member, attempt_min=attempt_min, reason=reason, request_id=request_id
+        )
+        self.ledger.record(job_stream(job_id), rule, key=request_id)
+        state: job_rules.Job = self.ledger.state(job_stream(job_id))
+        asked = [r.attempt for r in state.retries if r.task == member and r.request_id == request_id]
+        return Slot(job_id, asked[-1], task)
 
     def finish_job(self, job_id: str) -> bool:
         """End a job if every slot of it has ended; whether it has."""
@@ -340,11 +360,16 @@ class Client:
 
     @contextmanager
     def trial(self, job_id: str, task: str, attempt: int) -> Iterator[TrialReport]:
-        """Run an attempt in this block: an exception inside becomes trial-failed, and is raised again."""
+        """Run an attempt in this block: an exception inside becomes trial-failed, and is raised again.
+
+        Raises:
+            NotAllowed: the attempt was dispatched already, is beyond k without a retry, or the job was canceled.
+        """
         job_id = self.job_id(job_id)
         member = self.ask(
             lambda c: jobs.find_member(c, self.project, jobs.get_job(c, self.project, job_id).manifest, task)
         )
+        job_rules.check_dispatch(self.ledger.state(job_stream(job_id)), task=task, attempt=attempt)
         stream = trial_stream(job_id, task, attempt)
         dispatched = TrialDispatched(trial_id_for(job_id, task, attempt), job_id, task, member.digest, attempt)
         self.ledger.record(stream, partial(trial_rules.dispatch, dispatched=dispatched), trial_rules.start)

@@ -1,7 +1,7 @@
 """Leases: which worker is at work on which trial, and until when it has to be heard of again.
 
-They lie beside the log and are no facts: losing them only lets other workers look after the trials sooner. A lease's
-token is the stream version of its dispatch, so a later dispatch of the same slot always has a higher one.
+They lie beside the log and are no facts. Without its lease a trial at work counts as left behind, and the next worker
+that looks about ends it.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ def fingerprints(box: SecretBox, project: str, profile: str, values: Mapping[str
 
 
 def put_secrets(connection: Connection, box: SecretBox, project: str, profile: str, values: Mapping[str, str]) -> None:
-    """Seal the secrets of a profile that is being published, in the transaction that records it."""
+    """Seal the secrets of a profile, those that are not there yet: when it is published, or when they were lost."""
     for name, value in values.items():
         sealed = box.seal(project=project, profile=profile, name=name, value=value)
         row = {"project_id": project, "profile": profile, "name": name, "sealed": sealed}
-        connection.execute(insert_into(connection, sealed_secrets).values(row))
+        connection.execute(insert_into(connection, sealed_secrets).values(row).on_conflict_do_nothing())
 
 
 def open_secrets(connection: Connection, box: SecretBox, project: str, profile: str) -> dict[str, str]:

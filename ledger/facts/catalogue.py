@@ -75,7 +75,7 @@ class RunnerPublished(Fact, frozen=True, tag="runner-published"):
     parameters: tuple[Parameter, ...] = ()
     agent: Step | None = None
     verifier: Step | None = None
-    structured_result: str | None = None  # the declared result file, a path relative to the working folder
+    structured_result: str | None = None  # the declared result file, a path relative to the output folder
     outputs: tuple[str, ...] = ()  # glob patterns of the files to keep as artifacts
 
 

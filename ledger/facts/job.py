@@ -78,11 +78,15 @@ class JobSubmitted(Fact, frozen=True, tag="job-submitted"):
 
 
 class JobRetryRequested(Fact, frozen=True, tag="job-retry-requested"):
-    """One attempt beyond k was asked for, with a reason. It is counted as extra, never as one of the k."""
+    """One attempt beyond k was asked for, with a reason. It is counted as extra, never as one of the k.
+
+    The same `request_id` again asks for no further one.
+    """
 
     task: Task
     attempt: int
     reason: str
+    request_id: str | None = None
 
 
 class JobCompleted(Fact, frozen=True, tag="job-completed"):

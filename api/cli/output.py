@@ -1,0 +1,129 @@
+"""How the command line speaks: tables and colour on a terminal, plain text elsewhere, one JSON document when asked."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ledger.errors import (
+    BadInput,
+    Conflict,
+    DamagedStore,
+    EvalLedgerError,
+    NotAllowed,
+    NotFound,
+    OutdatedReadModel,
+    StoreUnreachable,
+    UnknownFact,
+)
+
+GAP = "–"
+PLAIN_WIDTH = 10_000
+
+# The most specific class wins; what is not named here is refused with 1.
+EXIT_CODES: dict[type[EvalLedgerError], int] = {
+    BadInput: 1,
+    NotAllowed: 1,
+    NotFound: 3,
+    Conflict: 4,
+    StoreUnreachable: 5,
+    DamagedStore: 5,
+    UnknownFact: 5,
+    OutdatedReadModel: 5,
+}
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Project = Annotated[
+    str | None,
+    typer.Option("--project", "-p", envvar="EL_PROJECT", help="The project to work in.", show_default="default"),
+]
+
+
+def _console(stream: Any) -> Console:
+    # Off a terminal nothing is wrapped or cut: the output is read by programs and by people with a pager.
+    width = None if stream.isatty() else PLAIN_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, soft_wrap=True)
+
+
+def out() -> Console:
+    """Standard output."""
+    return _console(sys.stdout)
+
+
+def err() -> Console:
+    """Standard error: progress and complaints."""
+    return _console(sys.stderr)
+
+
+def say(*lines: str | Text) -> None:
+    """Print lines to standard output."""
+    console = out()
+    for line in lines:
+        console.print(line)
+
+
+def say_json(answer: Any) -> None:
+    """Print an answer as one JSON document."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
+
+
+def say_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Sequence[str] = ()) -> None:
+    """Print rows under their column names; the columns in `right` are aligned to the right."""
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    console = out()
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def harmless(text: str) -> str:
+    """What a model or a tool wrote, without the characters that steer a terminal (line ends and tabs stay)."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs") else "\ufffd" for char in text
+    )
+
+
+@contextmanager
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, shown on a terminal only. The value is called with how much is done."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def fail(error: EvalLedgerError) -> NoReturn:
+    """Say what was refused, in one sentence and what differs, and end with its exit code."""
+    console = err()
+    console.print(Text.assemble(("el: ", "bold red"), harmless(str(error))))
+    for line in getattr(error, "differs", ()):
+        console.print(f"    {harmless(line)}")
+    codes = (EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
+    raise SystemExit(next(codes, 1))

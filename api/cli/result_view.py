@@ -1,0 +1,140 @@
+"""A job's result as people read it: status, coverage, metrics with their denominators, tasks, what to look at next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from api.answers import ResultAnswer
+from api.cli.output import GAP, say, say_table
+from projections.job_metrics import Attempt
+from projections.metrics import Interval
+from projections.metrics_text import percent
+
+ATTEMPTS_SHOWN_MAX = 12
+
+_ENDED_BADLY = ("failed", "canceled")
+
+
+def show_result(result: ResultAnswer) -> None:
+    """Print a result."""
+    status = (result.status, _style(result.status))
+    say(Text.assemble("job ", result.id, "  ", result.dataset, "  ", status, _endings(result)))
+    say(*_numbers(result), "")
+    _show_tasks(result)
+    _show_next(result)
+
+
+def coverage(result: ResultAnswer) -> str:
+    """How much was measured: "5/6 attempts scored, 1 missing, 1 invalid; 2/3 members complete"."""
+    counts = result.score_counts
+    parts = [f"{counts.scored:,}/{counts.total:,} attempts scored"]
+    if counts.missing:
+        parts.append(f"{counts.missing:,} missing")
+    if counts.invalid:
+        parts.append(f"{counts.invalid:,} invalid")
+    if counts.extra:
+        parts.append(f"{counts.extra:,} extra beyond k={result.k}")
+    return f"{', '.join(parts)}; {counts.complete_members:,}/{counts.total_members:,} members complete"
+
+
+def _numbers(result: ResultAnswer) -> Iterator[str]:
+    over, k = result.denominators, result.k
+    yield f"coverage {coverage(result)}"
+    interval = ""
+    if result.interval_95:
+        low, high = _interval(result.interval_95, result)
+        interval = f"; 95% interval {low} to {high}, clustered by member"
+    yield _line(
+        f"score {percent(result.score)}", f"mean of {_count(over.score, 'scored attempt')}{interval}", result.score
+    )
+    yield _line(f"pass {percent(result.pass_)}", f"over {_count(over.pass_, 'scored attempt')}", result.pass_)
+    yield _line(
+        f"pass@{k} {percent(result.pass_at_k)}",
+        f"at least one of {k} passed, over {_count(over.pass_at_k, 'complete member')}",
+        result.pass_at_k,
+    )
+    yield _line(
+        f"pass^{k} {percent(result.pass_hat_k)}",
+        f"every one of {k} passed, over {_count(over.pass_hat_k, 'complete member')}",
+        result.pass_hat_k,
+    )
+    if 2 < k <= ATTEMPTS_SHOWN_MAX and result.curve:
+        for name, values in (("@", [p.pass_at_k for p in result.curve]), ("^", [p.pass_hat_k for p in result.curve])):
+            shown = "  ".join(f"{j}: {percent(value)}" for j, value in enumerate(values, 1))
+            yield f"pass{name}j {shown}"
+    if result.score_bounds and result.score_counts.missing:
+        least, most = result.score_bounds
+        yield _line(f"bounds {percent(least)} to {percent(most)}", "were every missing reward 0, or 1", least)
+    for name, value in result.as_reported.items():
+        yield _line(f"as reported: {name} {value}", "by the tool itself", value)
+    if result.flags:
+        yield f"flags {', '.join(result.flags)}"
+
+
+def _line(number: str, meaning: str, value: object) -> str:
+    return f"{number:<22}  {meaning}" if value is not None else f"{number:<22}  not measured"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _interval(interval: Interval, result: ResultAnswer) -> tuple[str, str]:
+    """The interval as people read it: no further than the scale that the rewards have kept to."""
+    if result.score is None or not 0 <= result.score <= 1:
+        return percent(interval.low), percent(interval.high)
+    return percent(max(0.0, interval.low)), percent(min(1.0, interval.high))
+
+
+def _endings(result: ResultAnswer) -> str:
+    """How the trials ended, when not all of them succeeded: a failed job may still have scores."""
+    if set(result.endings) <= {"succeeded"}:
+        return ""
+    return f"  ({', '.join(f'{count:,} {status}' for status, count in sorted(result.endings.items()))})"
+
+
+def _show_tasks(result: ResultAnswer) -> None:
+    last = max([result.k, *(attempt.attempt for task in result.tasks for attempt in task.attempts)])
+    columns = min(last, ATTEMPTS_SHOWN_MAX)
+    rows: list[list[str | Text]] = []
+    for task in result.tasks:
+        by_number = {attempt.attempt: attempt for attempt in task.attempts}
+        cells = [_cell(by_number.get(number)) for number in range(1, columns + 1)]
+        rows.append([task.task, *cells])
+    say_table(["task", *(f"#{number}" + ("+" if number > result.k else "") for number in range(1, columns + 1))], rows)
+    if columns < last:
+        say(f"{columns} of {last} attempts shown; all of them: el job trials {result.id}")
+    if result.tasks_more:
+        shown = result.tasks_after + len(result.tasks)
+        members = result.score_counts.total_members
+        say(f"{shown:,} of {members:,} tasks shown; further: el job result {result.id} --after {shown}")
+
+
+def _cell(attempt: Attempt | None) -> Text:
+    """A reward, or a gap that says why; a reward of a trial that did not succeed says that too."""
+    if attempt is None:
+        return Text(GAP, style="dim")
+    if attempt.reward is None:
+        words = {"dispatched": "waiting", "running": "running", "succeeded": "no reward"}
+        return Text(f"{GAP} {words.get(attempt.status, attempt.status)}", style="yellow")
+    style = "green" if attempt.reward == 1 else "red" if attempt.reward == 0 else ""
+    number = Text(f"{attempt.reward:.6g}", style=style)
+    if attempt.status in _ENDED_BADLY:
+        number.append(f" ({attempt.status})", style="yellow")
+    return number
+
+
+def _show_next(result: ResultAnswer) -> None:
+    if not result.lost:
+        return
+    phases = ", ".join(f"{count:,} in {phase}" for phase, count in sorted(result.lost.items()))
+    say("", f"rewards lost: {phases}; look at")
+    for trial in result.lost_trials:
+        error = f", {trial.error_type}" if trial.error_type else ""
+        say(f"  el trial log {trial.trial_id}   {trial.task} #{trial.attempt}: {trial.phase}, {trial.why}{error}")
+
+
+def _style(status: str) -> str:
+    return {"completed": "green", "failed": "yellow", "canceled": "yellow"}.get(status, "cyan")

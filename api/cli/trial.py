@@ -1,0 +1,199 @@
+"""`el trial`: one trial, its facts, its artifacts, what it wrote."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+
+from api.cli.job import trial_document
+from api.cli.output import GAP, Json, Project, harmless, say, say_json, say_table
+from api.client import Client, connect
+from api.shaping import time_text
+from ledger.errors import NotFound
+from ledger.facts.trial import (
+    ArtifactFailed,
+    ArtifactPersisted,
+    RewardRejected,
+    StructuredResultRecorded,
+    StructuredResultRejected,
+    TrialFailed,
+    trial_stream,
+)
+from ledger.rules.trial import Trial
+from projections.trials import TrialRow, structured_result, why_no_reward
+
+app = typer.Typer(help="One dispatched attempt: its signals, facts and files.", no_args_is_help=True)
+
+TrialId = Annotated[str, typer.Argument(metavar="TRIAL", help="The trial's id, as `el job trials` lists it.")]
+ARTIFACT_SHOWN_BYTES_MAX = 16 * 1024 * 1024
+
+
+@app.command()
+def get(trial: TrialId, project: Project = None, json: Json = False) -> None:
+    """Show a trial: each of its signals by itself.
+
+    Example: el trial get 0d9c7a52-3b0e-5d0a-9a53-2f1f6c8f3a11
+    """
+    row = connect(project=project).get_trial(trial)
+    if json:
+        say_json(trial_document(row))
+        return
+    say(f"trial {row.trial_id}  {row.task} #{row.attempt} of job {row.job_id}")
+    for name, value in _signals(row).items():
+        say(f"  {name:<11} {value}")
+
+
+@app.command()
+def events(trial: TrialId, project: Project = None, json: Json = False) -> None:
+    """List the facts of a trial as they were recorded.
+
+    Example: el trial events 0d9c7a52-3b0e-5d0a-9a53-2f1f6c8f3a11
+    """
+    el = connect(project=project)
+    row = el.get_trial(trial)
+    past = el.ledger.stream(trial_stream(row.job_id, row.task, row.attempt))
+    if json:
+        say_json({"events": [{"position": position, "entry": entry} for position, entry in past]})
+        return
+    rows = []
+    for position, entry in past:
+        fields = msgspec.to_builtins(entry.fact)
+        tag = fields.pop("fact")
+        told = ", ".join(f"{name}={value}" for name, value in fields.items() if name not in ("job_id", "trial_id"))
+        rows.append([f"{position:,}", entry.at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3], entry.actor, tag, harmless(told)])
+    say_table(["position", "recorded (UTC)", "actor", "fact", "fields"], rows, right=["position"])
+
+
+@app.command()
+def artifacts(
+    trial: TrialId,
+    get: Annotated[str | None, typer.Option(metavar="NAME|SHA256", help="Write this one to standard output.")] = None,
+    project: Project = None,
+    json: Json = False,
+) -> None:
+    """List the files a trial left, or write one out.
+
+    Example: el trial artifacts 0d9c7a52-3b0e-5d0a-9a53-2f1f6c8f3a11 --get agent/stdout.txt > out.txt
+    """
+    el = connect(project=project)
+    row = el.get_trial(trial)
+    contents = _contents(_state(el, row))
+    if get is not None:
+        _write_out(el, contents, get)
+        return
+    if json:
+        say_json({"artifacts": contents})
+        return
+    say_table(
+        ["name", "role", "bytes", "sha256"],
+        [
+            [
+                str(c["name"]),
+                str(c["role"]),
+                f"{c['size']:,}" if c["size"] is not None else GAP,
+                str(c["sha256"] or c["why"]),
+            ]
+            for c in contents
+        ],
+        right=["bytes"],
+    )
+
+
+@app.command()
+def log(trial: TrialId, project: Project = None) -> None:
+    """Show what a trial's agent and verifier wrote, and the message it failed with.
+
+    Example: el trial log 0d9c7a52-3b0e-5d0a-9a53-2f1f6c8f3a11
+    """
+    el = connect(project=project)
+    row = el.get_trial(trial)
+    say(
+        f"trial {row.trial_id}  {row.task} #{row.attempt}: {row.status}"
+        + (f", {row.error_type}" if row.error_type else "")
+    )
+    shown = False
+    for content in _contents(_state(el, row)):
+        if content["role"] not in ("stdout", "stderr", "message", "raw reward") or content["sha256"] is None:
+            continue
+        shown = True
+        say(f"--- {content['name']}")
+        if content["redacted"]:
+            say("(erased on purpose)")
+            continue
+        data = el.artifacts.read_bytes(str(content["sha256"]), max_bytes=ARTIFACT_SHOWN_BYTES_MAX)
+        say(harmless(data.decode(errors="replace")).rstrip("\n"))
+    if not shown:
+        say("it left no output")
+
+
+def _signals(row: TrialRow) -> dict[str, str]:
+    structured = structured_result(row)
+    dimensions = GAP
+    match structured:
+        case StructuredResultRecorded(composite, named):
+            parts = [f"composite {composite:g}"] if composite is not None else []
+            dimensions = ", ".join(parts + [f"{name} {value:g}" for name, value in named.items()]) or "empty"
+        case StructuredResultRejected(why):
+            dimensions = f"not usable: {why}"
+        case _:
+            pass
+    reward = GAP if row.reward is None else f"{row.reward!r}"
+    if row.reward is None and why_no_reward(row):
+        reward += f" ({why_no_reward(row)})"
+    if row.reward is not None and row.first_reward != row.reward:
+        reward += f", revised from {GAP if row.first_reward is None else repr(row.first_reward)}"
+    error = GAP if row.error_type is None else f"{row.error_type} in phase {row.phase}"
+    return {
+        "status": row.status,
+        "exit code": GAP if row.exit_code is None else str(row.exit_code),
+        "error": error,
+        "reward": reward,
+        "structured": dimensions,
+        "artifacts": f"{row.artifacts_kept} kept, {row.artifacts_failed} lost",
+        "worker": row.worker or GAP,
+        "dispatched": time_text(row.dispatched_us) or GAP,
+        "started": time_text(row.started_us) or GAP,
+        "ended": time_text(row.ended_us) or GAP,
+        "seconds": GAP if row.duration_s is None else f"{row.duration_s:.3f}",
+    }
+
+
+def _state(el: Client, row: TrialRow) -> Trial:
+    state: Trial = el.ledger.state(trial_stream(row.job_id, row.task, row.attempt))
+    return state
+
+
+def _contents(state: Trial) -> list[dict[str, str | int | bool | None]]:
+    """Every content that the trial's facts name: its files, and what stands behind its rejections and messages."""
+    found: list[tuple[str, str, int | None, str | None, str | None]] = []
+    for kept in state.artifacts.values():
+        match kept:
+            case ArtifactPersisted():
+                found.append((kept.name, kept.role, kept.size, kept.sha256, None))
+            case ArtifactFailed():
+                found.append((kept.name, "output", None, None, f"lost: {kept.why}"))
+    if isinstance(state.graded, RewardRejected) and state.graded.raw:
+        found.append(("(raw reward)", "raw reward", None, state.graded.raw, None))
+    if isinstance(state.structured, StructuredResultRecorded) and state.structured.judge:
+        found.append(("(judge summary)", "judge", None, state.structured.judge, None))
+    if isinstance(state.structured, StructuredResultRejected) and state.structured.raw:
+        found.append(("(raw result)", "raw result", None, state.structured.raw, None))
+    if isinstance(state.ended, TrialFailed) and state.ended.message:
+        found.append(("(message)", "message", None, state.ended.message, None))
+    return [
+        {"name": name, "role": role, "size": size, "sha256": sha256, "why": why, "redacted": sha256 in state.redacted}
+        for name, role, size, sha256, why in found
+    ]
+
+
+def _write_out(el: Client, contents: list[dict[str, str | int | bool | None]], wanted: str) -> None:
+    for content in contents:
+        if content["sha256"] and wanted in (content["name"], content["sha256"]):
+            data = el.artifacts.read_bytes(str(content["sha256"]), max_bytes=2**40)
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            return
+    raise NotFound(f"The trial has no artifact {wanted!r}; `el trial artifacts` lists those it has.")

@@ -1,0 +1,208 @@
+"""The command line: exit codes, one sentence for what is refused, one JSON document when asked."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from api.cli.main import main
+from tests.test_metrics import CASES
+from tests.test_metrics_three_ways import jsonl_of
+
+SEED = next(case for case in CASES if case["name"] == "seed-example")
+
+
+class Ran(NamedTuple):
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+El = Callable[..., Ran]
+
+
+@pytest.fixture
+def el(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> El:
+    """`el`, in an empty home."""
+    monkeypatch.setenv("EL_HOME", str(tmp_path / "home"))
+    for name in ("EL_PROJECT", "EL_DATABASE_URL", "EL_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*words: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["el", *words])
+        capsys.readouterr()
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as ended:
+            code = ended.code or 0
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture
+def seed_job(el: El, tmp_path: Path) -> str:
+    """The seed's example, imported."""
+    path = tmp_path / "seed.jsonl"
+    path.write_text(jsonl_of(SEED))
+    return str(el("import", "jsonl", str(path), "--dataset", "seed@1", "--json").document["jobs"][0]["id"])
+
+
+def test_the_seeds_example_reads_as_the_seed_says(el: El, seed_job: str) -> None:
+    """Coverage stands before the score; the numbers are the seed's; the missing attempt is a gap, not a zero."""
+    out = el("job", "result", seed_job).out
+    for words in ("score 60%", "5/6 attempts scored", "2/3 members complete", "pass@2 100%", "pass^2 50%"):
+        assert words in out
+    assert out.index("5/6 attempts scored") < out.index("score 60%")
+    assert "– failed" in out
+
+
+@pytest.mark.parametrize("case", CASES[:: len(CASES) // 12], ids=lambda case: case["name"])
+def test_a_case_through_the_command_line(el: El, tmp_path: Path, case: dict[str, Any]) -> None:
+    """`el import jsonl`, then `el job result --json`, gives the expected values, to the last bit."""
+    path = tmp_path / "case.jsonl"
+    path.write_text(jsonl_of(case))
+    words = ("import", "jsonl", str(path), "--attempts", str(case["attempts"]), "--dataset", "case@1", "--json")
+    job = el(*words).document["jobs"][0]["id"]
+    answer = el("job", "result", job, "--json").document
+    expected = case["expected"] | {"score_counts": answer["score_counts"] | case["expected"]["score_counts"]}
+    assert {name: answer[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["job", "get", "0b6a3c1e-0000-5000-8000-000000000001"], 3, "There is no job"),
+        (["job", "get", "zz"], 3, "There is no job"),
+        (["job", "result"], 3, "`el quickstart` makes one"),
+        (["trial", "get", "nothing"], 3, "There is no trial"),
+        (["dataset", "show", "arith@1"], 3, "There is no dataset arith@1"),
+        (["dataset", "show", "arith"], 1, "write NAME@VERSION"),
+        (["job", "submit", "--dataset", "arith@1"], 3, "There is no dataset arith@1"),
+        (["job", "submit"], 2, "--dataset"),
+        (["job", "submit", "--dataset", "a@1", "--attempts", "0"], 2, "attempts"),
+        (["job", "list", "--project", "Other Team"], 1, "is no project name"),
+        (["job", "list", "--project", "other"], 3, "`el project create other` makes it"),
+        (["runner", "publish", "absent.json"], 3, "absent.json"),
+        (["import", "no-tool", "x"], 1, "There is no importer"),
+        (["import", "jsonl", "absent.jsonl"], 1, "absent.jsonl"),
+        (["projection", "rebuild", "nothing"], 3, "There is no read model"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_gets_one_sentence_and_an_exit_code(el: El, words: list[str], code: int, sentence: str) -> None:
+    """What is refused says why and what to do, never a traceback."""
+    ran = el(*words)
+    assert ran.code == code
+    assert sentence in ran.err + ran.out
+    assert "Traceback" not in ran.err + ran.out
+
+
+def test_a_store_that_cannot_be_opened_ends_with_5(el: El, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that is a file, and a file that is no database, are each told in a sentence."""
+    (tmp_path / "file").write_text("no database at all, but long enough to be looked at as if it were one\n" * 20)
+    monkeypatch.setenv("EL_DATABASE_URL", f"sqlite:///{tmp_path / 'file'}")
+    ran = el("job", "list")
+    assert (ran.code, "Traceback" in ran.err) == (5, False)
+    monkeypatch.delenv("EL_DATABASE_URL")
+    monkeypatch.setenv("EL_HOME", str(tmp_path / "file"))
+    ran = el("job", "list")
+    assert (ran.code, "Traceback" in ran.err) == (5, False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["job", "list"],
+        ["job", "get"],
+        ["job", "result"],
+        ["job", "trials"],
+        ["dataset", "list"],
+        ["dataset", "show", "seed@1"],
+        ["runner", "list"],
+        ["profile", "list"],
+        ["project", "list"],
+        ["project", "show", "default"],
+        ["audit", "events"],
+        ["projection", "status"],
+        ["db", "check"],
+        ["schema", "import-jsonl"],
+    ],
+    ids=" ".join,
+)
+def test_reading_commands_give_one_json_document(el: El, seed_job: str, words: list[str]) -> None:
+    """With --json nothing else is on standard output."""
+    assert seed_job
+    flag = [] if words[0] == "schema" else ["--json"]
+    ran = el(*words, *flag)
+    assert ran.code == 0
+    assert isinstance(ran.document, dict)
+
+
+def test_an_import_twice_writes_nothing_the_second_time(el: El, seed_job: str, tmp_path: Path) -> None:
+    """The same file is the same job, whatever it is called, and the second import says so."""
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes((tmp_path / "seed.jsonl").read_bytes())
+    again = el("import", "jsonl", str(copy), "--dataset", "seed@1", "--json").document["jobs"][0]
+    assert (again["id"], again["outcome"], again["entries_written"]) == (seed_job, "unchanged", 0)
+
+
+def test_projects_do_not_see_each_other(el: El, seed_job: str) -> None:
+    """A job of one project is not found from another, by id, list or trail."""
+    el("project", "create", "other")
+    assert el("job", "get", seed_job, "--project", "other").code == 3
+    assert el("job", "list", "--project", "other", "--json").document["jobs"] == []
+    assert [e["entry"]["fact"]["fact"] for e in el("audit", "events", "-p", "other", "--json").document["events"]] == [
+        "project-created"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            "body = CAST(replace(body, '\"reward\":1.0', '\"reward\":0.0') AS BLOB)",
+            "do not add up to the recorded root",
+        ),
+        ("body = replace(body, 'A', 'B')", "is not stored as bytes"),
+        ("body = x'00'", "Entry 9 is not an entry"),
+        ("stream_version = 99", "is version 99"),
+        ("tag = 'trial-failed'", "says otherwise itself"),
+    ],
+)
+def test_a_damaged_log_is_found(el: El, seed_job: str, tmp_path: Path, change: str, told: str) -> None:
+    """`el db check` says what was changed behind the ledger's back, and ends with 1."""
+    assert seed_job
+    assert el("db", "check").code == 0
+    with sqlite3.connect(tmp_path / "home" / "ledger.db") as store:
+        store.execute(f"UPDATE entries SET {change} WHERE position = 9")
+    ran = el("db", "check")
+    assert ran.code == 1
+    assert told in ran.out
+
+
+def test_what_models_write_cannot_steer_a_terminal(el: El, tmp_path: Path) -> None:
+    """Escape sequences in an error's message are shown as harmless characters."""
+    path = tmp_path / "hostile.jsonl"
+    row = {"task": "t", "attempt": 1, "error": {"type": "Crash", "message": "\u001b[2Jgone\u0007"}}
+    path.write_text(json.dumps(row))
+    el("import", "jsonl", str(path))
+    trial = el("job", "trials", "--json").document["trials"][0]["trial_id"]
+    out = el("trial", "log", trial).out
+    assert "gone" in out
+    assert "\u001b" not in out
