@@ -1,6 +1,6 @@
 """How metrics are shown to people: never a rounded number that says more than was measured."""
 
-from projections.metrics import Metrics
+from projections.metrics import ScoreCounts
 
 GAP = "–"  # no number: not a zero
 
@@ -28,11 +28,13 @@ def _own_scale(value: float) -> str:
     return repr(float(value if 0 <= rounded <= 1 else rounded)).removesuffix(".0")
 
 
-def summary_line(metrics: Metrics) -> str:
-    """The score with its coverage: "score 60%, 5/6 attempts scored, 2/3 members complete"."""
-    counts = metrics.score_counts
-    line = (
-        f"score {percent(metrics.score)}, {counts.scored}/{counts.total} attempts scored, "
-        f"{counts.complete_members}/{counts.total_members} members complete"
-    )
-    return f"{line}, {counts.extra} beyond k={metrics.k}" if counts.extra else line
+def coverage(counts: ScoreCounts, k: int) -> str:
+    """How much was measured: "5/6 attempts scored, 1 missing, 1 invalid; 2/3 members complete"."""
+    parts = [f"{counts.scored:,}/{counts.total:,} attempts scored"]
+    if counts.missing:
+        parts.append(f"{counts.missing:,} missing")
+    if counts.invalid:
+        parts.append(f"{counts.invalid:,} invalid")
+    if counts.extra:
+        parts.append(f"{counts.extra:,} extra beyond k={k}")
+    return f"{', '.join(parts)}; {counts.complete_members:,}/{counts.total_members:,} members complete"

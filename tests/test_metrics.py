@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections.metrics import Metrics, measure, measure_trials
-from projections.metrics_text import percent, summary_line
+from projections.metrics_text import coverage, percent
 from projections.tally import JobTally, MemberTally, Trial, member_tally
 from tests.metrics_reference import reference
 
@@ -317,10 +317,11 @@ def test_only_one_reads_100_and_only_zero_reads_0(value: float) -> None:
     assert percent(value).endswith("%") == (0 <= value <= 1)
 
 
-def test_coverage_stands_beside_the_score() -> None:
-    """The line people quote carries what was measured; nothing scored shows a gap, not 0%."""
+def test_coverage_says_what_is_there_and_what_is_not() -> None:
+    """Coverage names what was scored out of what was asked for; what is zero is left out."""
     seed = measure_trials(2, 3, trials_of(CASES[0]))
-    assert summary_line(seed) == "score 60%, 5/6 attempts scored, 2/3 members complete"
-    assert summary_line(one_each(None)) == "score –, 0/1 attempts scored, 0/1 members complete"
-    beyond = measure_trials(1, 1, {"A": [Trial(1, True), Trial(0, True)]})
-    assert summary_line(beyond) == "score 50%, 2/1 attempts scored, 0/1 members complete, 1 beyond k=1"
+    assert coverage(seed.score_counts, 2) == "5/6 attempts scored, 1 missing, 1 invalid; 2/3 members complete"
+    whole = measure_trials(1, 1, {"A": [Trial(1, True)]})
+    assert coverage(whole.score_counts, 1) == "1/1 attempts scored; 1/1 members complete"
+    beyond = measure_trials(1, 1, {"A": [Trial(1, True), Trial(0, True, extra=True)]})
+    assert coverage(beyond.score_counts, 1) == "2/1 attempts scored, 1 extra beyond k=1; 0/1 members complete"

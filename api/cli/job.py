@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from api.answers import JobAnswer, Submitted
+from api.answers import JobAnswer, ResultAnswer, Submitted
 from api.cli.output import GAP, Json, Project, progress, say, say_json, say_table
 from api.cli.result_view import show_result
 from api.cli.work import run_here
@@ -17,6 +17,7 @@ from api.shaping import time_text
 from ledger.errors import BadInput, NotFound
 from ledger.facts.job import JobSubmitted
 from ledger.facts.trial import Slot
+from projections.metrics_text import coverage, percent
 from projections.trials import TrialRow, why_no_reward
 
 app = typer.Typer(help="One evaluation: a dataset, k attempts a task, a profile.", no_args_is_help=True)
@@ -87,7 +88,7 @@ def get(job: AnyJob = None, project: Project = None, json: Json = False) -> None
     if json:
         say_json(answer)
         return
-    _show_job(answer)
+    _show_job(answer, el.result(answer.id, tasks_limit=0))
 
 
 @app.command("list")
@@ -288,13 +289,14 @@ def _show_manifest(manifest: JobSubmitted) -> None:
         say(f"  ignored     {', '.join(manifest.ignored)}: not read by the runner")
 
 
-def _show_job(answer: JobAnswer) -> None:
+def _show_job(answer: JobAnswer, result: ResultAnswer) -> None:
     say(f"job {answer.id}  {answer.status}" + (f": {answer.reason}" if answer.reason else ""))
     trials = ", ".join(f"{count:,} {status}" for status, count in sorted(answer.endings.items()))
     lines = {
         "dataset": f"{answer.dataset}, {answer.members:,} members{' (a part of it)' if answer.subset else ''}",
         "attempts": f"{answer.attempts} each, {answer.attempts * answer.members:,} slots",
         "trials": trials or "none dispatched yet",
+        "score": f"{percent(result.score)}, {coverage(result.score_counts, result.k)}",
         "runner": answer.runner,
         "profile": answer.profile or GAP,
         "parameters": ", ".join(f"{name}={value}" for name, value in answer.parameters.items()) or GAP,
@@ -308,4 +310,4 @@ def _show_job(answer: JobAnswer) -> None:
     }
     for name, value in lines.items():
         say(f"  {name:<11} {value}")
-    say("", f"result: el job result {answer.id}")
+    say("", f"all of it: el job result {answer.id}")

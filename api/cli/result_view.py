@@ -10,7 +10,7 @@ from api.answers import ResultAnswer
 from api.cli.output import GAP, say, say_table
 from projections.job_metrics import Attempt
 from projections.metrics import Interval
-from projections.metrics_text import percent
+from projections.metrics_text import coverage, percent
 
 ATTEMPTS_SHOWN_MAX = 12
 
@@ -26,22 +26,9 @@ def show_result(result: ResultAnswer) -> None:
     _show_next(result)
 
 
-def coverage(result: ResultAnswer) -> str:
-    """How much was measured: "5/6 attempts scored, 1 missing, 1 invalid; 2/3 members complete"."""
-    counts = result.score_counts
-    parts = [f"{counts.scored:,}/{counts.total:,} attempts scored"]
-    if counts.missing:
-        parts.append(f"{counts.missing:,} missing")
-    if counts.invalid:
-        parts.append(f"{counts.invalid:,} invalid")
-    if counts.extra:
-        parts.append(f"{counts.extra:,} extra beyond k={result.k}")
-    return f"{', '.join(parts)}; {counts.complete_members:,}/{counts.total_members:,} members complete"
-
-
 def _numbers(result: ResultAnswer) -> Iterator[str]:
     over, k = result.denominators, result.k
-    yield f"coverage {coverage(result)}"
+    yield f"coverage {coverage(result.score_counts, k)}"
     interval = ""
     if result.interval_95:
         low, high = _interval(result.interval_95, result)

@@ -1,0 +1,127 @@
+"""The neutral stream: what an importer reads out of a tool's files, before any of it is a fact.
+
+An importer is a module with `NAME`, `POLICIES` (the names `--policy` may give), `find(path)` (the runs that lie at a
+path) and `read(path, options)` (each run as a `Run`). `recording.import_run` takes a `Run` to facts, the same way for
+every tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from ledger.facts.catalogue import Scalar
+from ledger.facts.trial import ArtifactPersisted, Phase, WhyNoReward
+
+FILE_BYTES_MAX = 200_000_000
+
+Status = Literal["queued", "running", "succeeded", "failed", "canceled"]
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a person may ask of an import. `attempts` and `runner` override what the files say.
+
+    `strict` refuses a truncated file instead of importing what is whole; `file_bytes_max` caps every file.
+    """
+
+    dataset: str | None = None
+    runner: str | None = None
+    attempts: int | None = None
+    policy: str | None = None
+    strict: bool = False
+    dry_run: bool = False
+    keep_artifacts: bool = True
+    file_bytes_max: int = FILE_BYTES_MAX
+
+
+class NoReward(NamedTuple):
+    """The tool gave no usable number: why, and what stood in its place."""
+
+    why: WhyNoReward
+    raw: bytes | None = None
+
+
+class Failure(NamedTuple):
+    """How a trial failed. `message` is free text; it is kept as an artifact."""
+
+    error_type: str
+    phase: Phase = "unknown"
+    exit_code: int | None = None
+    message: str | None = None
+
+
+class Trial(msgspec.Struct, frozen=True, gc=False):
+    """One attempt as the tool tells it; `attempt` counts from 1, times are in UTC.
+
+    `reward` is None where the tool says nothing and the status explains it. `failure` stands exactly when the status
+    is `failed`. `dimensions` is bytes where they are no map of names to finite numbers: what stood there.
+    """
+
+    task: str
+    attempt: int
+    status: Status
+    reward: float | NoReward | None = None
+    failure: Failure | None = None
+    dimensions: dict[str, float] | bytes | None = None
+    artifacts: tuple[ArtifactPersisted, ...] = ()
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class Member(NamedTuple):
+    """A task of the run: its id as text, its instruction or prompt and its digest (sha256) where the tool has them."""
+
+    task: str
+    text: str | None = None
+    digest: str | None = None
+
+
+class Source(NamedTuple):
+    """A file the run was read from: its path in the run, where it lies, sha256 and size (bytes) of what was read."""
+
+    path: str
+    file: Path
+    sha256: str
+    size: int
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One finished run of a tool, which becomes one job.
+
+    `name` names the dataset where neither the tool (`dataset`, a reference) nor a person does. `attempts` is k,
+    `attempt_max` the largest attempt there is. `members` come in the tool's order. `trials` gives them anew each time
+    it is called, each slot once; `failed_trials` says beforehand how many of them failed. With a `run_id`, other bytes
+    under the same id are a conflict.
+    """
+
+    tool: str
+    name: str
+    attempts: int
+    attempt_max: int
+    members: Sequence[Member]
+    trials: Callable[[], Iterator[Trial]]
+    failed_trials: int
+    sources: Sequence[Source]
+    tool_version: str | None = None
+    run_id: str | None = None
+    dataset: str | None = None
+    policy: str | None = None
+    flags: Sequence[str] = ()
+    as_reported: Mapping[str, Scalar] = {}
+
+
+class Importer(Protocol):
+    """A module that reads the files of one tool."""
+
+    NAME: str
+    POLICIES: tuple[str, ...]
+
+    def find(self, path: Path) -> Sequence[Path]:
+        """The runs at a path: itself, or those below it when it is a folder."""
+
+    def read(self, path: Path, options: Options) -> Iterable[Run]:
+        """The jobs that one of these runs holds. Raises BadInput when it cannot be read as what it should be."""
