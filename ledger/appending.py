@@ -50,14 +50,16 @@ class Appending:
             self._frontier = Frontier.from_bytes(row[0], bytes(row[1]))
         return self._frontier
 
-    def __call__(self, rows: Sequence[Row]) -> int:
-        """Append rows after the last position; the position of the first.
+    def __call__(self, rows: Sequence[Row], leaves: Sequence[bytes] | None = None) -> int:
+        """Append rows after the last position; the position of the first. `leaves` are their hashes, if known already.
 
         Raises:
             sqlalchemy.exc.IntegrityError: the version of a stream is taken; the transaction cannot go on.
         """
         frontier = self.take_head()
         first = frontier.size + 1
+        if not rows:
+            return first
         project_id = self._project_id
         self.connection.exec_driver_sql(
             _insert_sql(self.connection.dialect),
@@ -66,7 +68,7 @@ class Appending:
                 for position, (stream, version, tag, body) in enumerate(rows, first)
             ],
         )
-        self._frontier = frontier.extend(leaf_hashes([row[3] for row in rows]))
+        self._frontier = frontier.extend(leaves or leaf_hashes([row[3] for row in rows]))
         return first
 
     def move_head(self) -> None:

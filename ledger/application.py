@@ -75,6 +75,8 @@ class ProjectLog(Application[str]):
 
     def __init__(self, recorder: ProjectRecorder, env: EnvType | None = None) -> None:
         self._project_recorder = recorder
+        # The library keeps a follower's position under the application's name: each project has its own.
+        self.name = recorder.project_id
         super().__init__(env)
 
     def construct_factory(self, env: Environment) -> InfrastructureFactory[Any]:
@@ -137,7 +139,7 @@ class Ledger:
         """
         for _ in range(RETRIES_MAX):
             past = self.stream(stream)
-            facts = _ask(stream, _fold(stream, past), rules)
+            facts = ask(stream, _fold(stream, past), rules)
             version = past[-1].entry.version if past else 0
             if not facts:
                 return Written(past[-1].position if past else 0, ())
@@ -149,8 +151,10 @@ class Ledger:
         raise ConcurrentWrite(f"The stream {stream} is being written to all the time; try again later.")
 
     def record_all(self, decisions: Iterable[tuple[str, Sequence[Rule]]], *, key: str | None = None) -> list[Written]:
-        """The same as `record`, for many streams in one transaction: all are recorded or none."""
+        """The same as `record`, for many streams, each named once, in one transaction: all are recorded or none."""
         asked = list(decisions)
+        if len({stream for stream, _ in asked}) < len(asked):
+            raise ValueError("a stream is named twice; give its rules together")
         for _ in range(RETRIES_MAX):
             pasts = {
                 stream: codec.decode_all(bodies)
@@ -160,7 +164,7 @@ class Ledger:
             rows: list[Row] = []
             for stream, rules in asked:
                 past = pasts[stream]
-                facts = _ask(stream, _fold(stream, past), rules)
+                facts = ask(stream, _fold(stream, past), rules)
                 version = past[-1].entry.version if past else 0
                 rows += codec.encode(self._entries(stream, version, facts, key))
                 # The position of what is new is known once it is appended: until then, its place among the new rows.
@@ -187,14 +191,17 @@ class Ledger:
             for batch in batches:
                 entries: list[Entry] = []
                 for stream, rules in batch:
-                    entries += self._entries(stream, 0, _ask(stream, None, rules), key)
+                    entries += self._entries(stream, 0, ask(stream, None, rules), key)
                 append(codec.encode(entries))
                 count += len(entries)
         return count
 
     def _entries(self, stream: str, version: int, facts: Sequence[AnyFact], key: str | None) -> list[Entry]:
         now, actor = self.clock(), self.actor
-        return [Entry(stream, number, now, actor, fact, 1, key) for number, fact in enumerate(facts, version + 1)]
+        return [
+            Entry(stream, number, now, actor, fact, codec.schema_of(fact), key)
+            for number, fact in enumerate(facts, version + 1)
+        ]
 
 
 def _evolve_of(stream: str) -> Callable[[Any, Any], Any]:
@@ -206,7 +213,7 @@ def _fold(stream: str, past: Sequence[Recorded]) -> Any:
     return reduce(lambda state, recorded: evolve(state, recorded.entry.fact), past, None)
 
 
-def _ask(stream: str, state: Any, rules: Sequence[Rule]) -> list[AnyFact]:
+def ask(stream: str, state: Any, rules: Sequence[Rule]) -> list[AnyFact]:
     """What the rules return, each seeing what those before it returned."""
     evolve = _evolve_of(stream)
     facts: list[AnyFact] = []

@@ -5,6 +5,7 @@ The bytes of an entry are what is hashed: they are written once and never re-enc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, get_args
 
@@ -50,19 +51,30 @@ def encode(entries: Iterable[Entry]) -> list[Row]:
     Raises:
         BadInput: a number is NaN or infinite, a text is not Unicode, or an entry is over 65,535 bytes.
     """
+    entries = list(entries)
     encode_one, tags, new = _encoder.encode, TAGS, tuple.__new__
     try:
         # The plain constructor of a tuple: a named tuple's own costs as much as the encoding.
         rows = [new(Row, (e.stream, e.version, tags[type(e.fact)], encode_one(e))) for e in entries]
     except UnicodeEncodeError as error:
         raise BadInput("A text holds a lone surrogate and cannot be stored; send valid Unicode.") from error
-    for row in rows:
+    for entry, row in zip(entries, rows, strict=True):
+        # NaN and infinity come out as null without a word, and an entry with them could not be read again.
+        if b"null" in row.body and not _is_finite(msgspec.to_builtins(entry.fact)):
+            raise BadInput(
+                f"A {row.tag} fact on {row.stream[:200]} holds NaN or infinity; only finite numbers are kept."
+            )
         if len(row.body) > ENTRY_BYTES_MAX:
             raise BadInput(
                 f"A {row.tag} fact on {row.stream[:200]} takes {len(row.body):,} bytes; "
                 f"an entry holds at most {ENTRY_BYTES_MAX:,}. Send less at once, or keep long content as an artifact."
             )
     return rows
+
+
+def schema_of(fact: AnyFact) -> int:
+    """The version of a fact's shape as this version of EvalLedger writes it."""
+    return SCHEMAS.get(TAGS[type(fact)], 1) if SCHEMAS else 1
 
 
 def decode(position: int, body: bytes) -> Recorded:
@@ -76,7 +88,7 @@ def decode(position: int, body: bytes) -> Recorded:
         entry = _decode_entry(body)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
         return Recorded(position, _raise_shape(position, body))
-    if SCHEMAS and entry.schema != SCHEMAS.get(TAGS[type(entry.fact)], 1):
+    if entry.schema != schema_of(entry.fact):
         return Recorded(position, _raise_shape(position, body))
     return Recorded(position, entry)
 
@@ -87,9 +99,12 @@ def decode_all(rows: Iterable[tuple[int, bytes]]) -> list[Recorded]:
     rows = list(rows)
     if not SCHEMAS:
         try:
-            return [Recorded(position, decode_one(body)) for position, body in rows]
+            read = [Recorded(position, decode_one(body)) for position, body in rows]
         except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
             pass  # read again one by one, to name the entry that cannot be read
+        else:
+            if all(recorded.entry.schema == 1 for recorded in read):
+                return read
     return [decode(position, body) for position, body in rows]
 
 
@@ -102,8 +117,8 @@ def _raise_shape(position: int, body: bytes) -> Entry:
     """Read an entry whose fact has an older shape, step by step; refuse what no step leads from."""
     try:
         fields = msgspec.json.decode(body)
-        tag, schema = fields["fact"]["fact"], fields.get("schema", 1)
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        tag, schema = str(fields["fact"]["fact"]), int(fields.get("schema", 1))
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise DamagedStore(
             f"Entry {position} is not an entry: its bytes were changed or cut. Restore the store from a backup."
         ) from error
@@ -119,3 +134,16 @@ def _raise_shape(position: int, body: bytes) -> Entry:
             f"Entry {position} holds a fact {tag!r} (shape {schema}) that this version cannot read ({error}); "
             "use the version of EvalLedger that wrote it, or a newer one."
         ) from error
+
+
+def _is_finite(value: object) -> bool:
+    """Whether no number anywhere in a fact, given as plain values, is NaN or infinite."""
+    match value:
+        case float():
+            return math.isfinite(value)
+        case dict():
+            return all(_is_finite(part) for part in value.values())
+        case list() | tuple():
+            return all(_is_finite(part) for part in value)
+        case _:
+            return True

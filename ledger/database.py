@@ -15,9 +15,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from ledger.errors import StoreUnreachable
+from ledger.errors import DamagedStore, StoreError, StoreUnreachable
 
 BUSY_TIMEOUT_S = 60.0
+_CREATING = 0x65766C67  # names our advisory lock
 
 metadata = sa.MetaData()
 
@@ -54,9 +55,11 @@ def wal_is_safe(version: tuple[int, ...]) -> bool:
 
 def open_database(url: str) -> Engine:
     """An engine for `url`; on SQLite durable (`synchronous=FULL`) and with transactions that say what they are for."""
-    arguments = {"timeout": BUSY_TIMEOUT_S} if url.startswith("sqlite") else {}
+    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
+    if not url.startswith("sqlite"):
+        options = {"paramstyle": "format"}  # bulk statements go to the driver as text with rows as plain tuples
     # What is bound to a statement may be a secret or a model's words: it stays out of errors and logs.
-    engine = sa.create_engine(url, connect_args=arguments, hide_parameters=True)
+    engine = sa.create_engine(url, hide_parameters=True, **options)
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
@@ -65,12 +68,26 @@ def open_database(url: str) -> Engine:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that will write. On SQLite it takes the write lock at once: upgrading later ends in 'locked'."""
+    """A transaction that writes and is committed at the end of the block."""
+    with begin_writing(engine) as connection:
+        yield connection
+        connection.commit()
+
+
+@contextmanager
+def begin_writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that writes and is undone at the end of the block, unless it was committed in it.
+
+    On SQLite it takes the write lock at once: upgrading later ends in 'locked'.
+    """
     try:
-        with engine.connect().execution_options(writes=True) as connection, connection.begin():
+        with engine.connect().execution_options(writes=True) as connection:
+            connection.begin()
             yield connection
-    except sa.exc.OperationalError as error:
-        raise _unreachable(engine, error) from error
+    except sa.exc.DatabaseError as error:
+        if (trouble := _trouble(engine, error)) is error:
+            raise
+        raise trouble from error
 
 
 @contextmanager
@@ -79,13 +96,18 @@ def reading(engine: Engine) -> Iterator[Connection]:
     try:
         with engine.connect() as connection, connection.begin():
             yield connection
-    except sa.exc.OperationalError as error:
-        raise _unreachable(engine, error) from error
+    except sa.exc.DatabaseError as error:
+        if (trouble := _trouble(engine, error)) is error:
+            raise
+        raise trouble from error
 
 
 def create_tables(engine: Engine) -> None:
     """Create every table that is not there yet."""
     with writing(engine) as connection:
+        if connection.dialect.name == "postgresql":
+            # Two processes that create the same table at once would both find it absent, and one fail.
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATING)))
         metadata.create_all(connection)
 
 
@@ -99,8 +121,13 @@ def insert_into(connection: Connection, table: sa.Table) -> sqlite.Insert | post
     return insert_for(connection.dialect)(table)
 
 
-def _unreachable(engine: Engine, error: sa.exc.OperationalError) -> StoreUnreachable:
+def _trouble(engine: Engine, error: sa.exc.DatabaseError) -> StoreError | sa.exc.DatabaseError:
+    """The store's own trouble in our words; what a statement did wrong stays as it is."""
     where = engine.url.render_as_string(hide_password=True)
+    if type(error) is sa.exc.DatabaseError:
+        return DamagedStore(f"The database {where} is damaged or no database ({error.orig}); restore it from a backup.")
+    if not isinstance(error, sa.exc.OperationalError):
+        return error
     return StoreUnreachable(f"The database {where} does not answer ({error.orig}); check EL_HOME or EL_DATABASE_URL.")
 
 

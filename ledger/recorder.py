@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Event
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from ledger.codec import Row, fact_bytes
 from ledger.database import entries, log_heads, reading, writing
 from ledger.errors import ConcurrentWrite
 from ledger.merkle import EMPTY_ROOT
-from ledger.subscription import PollingSubscription
+from ledger.subscription import PollingSubscription, Wakers
 
 # A statement names at most this many streams: SQLite bounds the variables of one statement.
 STREAMS_PER_SELECT = 400
@@ -42,7 +41,7 @@ class ProjectRecorder(ApplicationRecorder):
     def __init__(self, engine: Engine, project_id: str) -> None:
         self.engine = engine
         self.project_id = project_id
-        self._wakers: set[Event] = set()
+        self._wakers = Wakers()
         self._of_project = entries.c.project_id == project_id
 
     # --- appending -----------------------------------------------------------------------------------------------
@@ -92,7 +91,7 @@ class ProjectRecorder(ApplicationRecorder):
             appending = Appending(connection, self.project_id)
             yield appending
             appending.move_head()
-        self._wake()
+        self._wakers.wake()
 
     def _append_what_is_new(self, rows: Sequence[Row], also: Also | None) -> list[Outcome]:
         """The careful way: under the head row, so nobody can write in between, tell repeats from conflicts."""
@@ -156,6 +155,14 @@ class ProjectRecorder(ApplicationRecorder):
         )
         with reading(self.engine) as connection:
             return [(position, body) for position, body in connection.execute(query).all()]
+
+    def rows(self, *, after: int, limit: int) -> list[tuple[int, Row]]:
+        """(position, row) of the next entries after a position, as they are stored."""
+        columns = (entries.c.position, entries.c.stream_id, entries.c.stream_version, entries.c.tag, entries.c.body)
+        query = sa.select(*columns).where(self._of_project, entries.c.position > after)
+        with reading(self.engine) as connection:
+            found = connection.execute(query.order_by(entries.c.position).limit(limit)).all()
+        return [(position, Row(*row)) for position, *row in found]
 
     def bodies_of(self, streams: Sequence[str]) -> dict[str, list[tuple[int, bytes]]]:
         """(position, body) of every entry of the given streams, in version order."""
@@ -235,16 +242,4 @@ class ProjectRecorder(ApplicationRecorder):
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> PollingSubscription:
         """Follow the log from after a position, for as long as the subscription is open."""
-        return PollingSubscription(self, gt=gt, topics=topics)
-
-    def wakes(self, waker: Event) -> None:
-        """Set the event whenever this recorder has appended."""
-        self._wakers.add(waker)
-
-    def forget(self, waker: Event) -> None:
-        """Stop setting the event."""
-        self._wakers.discard(waker)
-
-    def _wake(self) -> None:
-        for waker in tuple(self._wakers):
-            waker.set()
+        return PollingSubscription(self, self._wakers, gt=gt, topics=topics)

@@ -14,6 +14,8 @@ from ledger.errors import NotFound
 from ledger.facts.catalogue import DatasetMembersAdded, DatasetPublished, ProfilePublished, RunnerPublished, Task
 from projections.following import Batch, ReadModel, microseconds
 
+NAMES_PER_SELECT = 500
+
 datasets = sa.Table(
     "datasets",
     metadata,
@@ -123,10 +125,16 @@ def list_tasks(
 
 def find_tasks(connection: Connection, project_id: str, ref: str, names: Collection[str]) -> list[Task]:
     """The named tasks of a dataset revision, in its order; refuses a name that it does not have."""
-    query = sa.select(dataset_tasks.c.task, dataset_tasks.c.digest).where(
-        dataset_tasks.c.project_id == project_id, dataset_tasks.c.ref == ref, dataset_tasks.c.task.in_(sorted(names))
-    )
-    found = [Task(name, digest) for name, digest in connection.execute(query.order_by(dataset_tasks.c.ordinal))]
+    wanted = sorted(set(names))
+    rows: list[tuple[int, str, str]] = []
+    for start in range(0, len(wanted), NAMES_PER_SELECT):
+        query = sa.select(dataset_tasks.c.ordinal, dataset_tasks.c.task, dataset_tasks.c.digest).where(
+            dataset_tasks.c.project_id == project_id,
+            dataset_tasks.c.ref == ref,
+            dataset_tasks.c.task.in_(wanted[start : start + NAMES_PER_SELECT]),
+        )
+        rows += [(ordinal, name, digest) for ordinal, name, digest in connection.execute(query)]
+    found = [Task(name, digest) for _, name, digest in sorted(rows)]
     if absent := sorted(set(names) - {task.name for task in found}):
         raise NotFound(f"Dataset {ref} has no task {absent[0]!r}; `el dataset show {ref}` lists its tasks.")
     return found

@@ -118,6 +118,7 @@ def catch_up(
         try:
             with writing(engine) as connection:
                 _move(connection, project_id, going, start, end)
+                _require_ahead(connection, project_id, [m.name for m in models if m not in going], end)
                 for model in going:
                     model.apply(connection, project_id, batch)
         except _TakenByAnother:
@@ -159,6 +160,12 @@ def standings(engine: Engine, project_id: str, models: Sequence[ReadModel]) -> l
         position, definition = rows.get(model.name, (0, model.definition))
         found.append(Standing(model.name, position, head, definition != model.definition))
     return found
+
+
+def position_of(connection: Connection, project_id: str, models: Sequence[ReadModel]) -> int:
+    """The position that all these read models have reached, as the transaction of `connection` sees it."""
+    rows = _select(connection, project_id)
+    return min(rows[model.name][0] if model.name in rows else 0 for model in models)
 
 
 def upsert(connection: Connection, table: sa.Table, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -268,4 +275,15 @@ def _move(connection: Connection, project_id: str, models: Sequence[ReadModel], 
             .values(position=end)
         )
         if moved.rowcount != 1:
+            raise _TakenByAnother
+
+
+def _require_ahead(connection: Connection, project_id: str, names: Sequence[str], end: int) -> None:
+    """Give the batch up when a model that was ahead is no longer: somebody rebuilds it, so its rows are not there."""
+    if names:
+        query = sa.select(positions.c.follower).where(
+            positions.c.project_id == project_id, positions.c.follower.in_(names), positions.c.position >= end
+        )
+        # Locked, so that on PostgreSQL a rebuild waits until this batch is done; SQLite has one writer anyway.
+        if len(connection.execute(query.with_for_update(read=True)).all()) < len(names):
             raise _TakenByAnother

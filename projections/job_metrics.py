@@ -152,6 +152,14 @@ def result_of(connection: Connection, project_id: str, job_id: str) -> JobResult
     return JobResult(measure(JobTally.from_json(tally)), msgspec.json.decode(endings), msgspec.json.decode(lost))
 
 
+def endings_of(connection: Connection, project_id: str, job_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """How the trials of each job stand, counted by status."""
+    query = sa.select(job_metrics.c.job_id, job_metrics.c.endings).where(
+        job_metrics.c.project_id == project_id, job_metrics.c.job_id.in_(job_ids)
+    )
+    return {job_id: msgspec.json.decode(endings) for job_id, endings in connection.execute(query)}
+
+
 def attempts_of(connection: Connection, project_id: str, job_id: str, tasks: Sequence[str]) -> dict[str, list[Attempt]]:
     """The dispatched attempts of the named members of a job; none for a member never dispatched."""
     found: dict[str, list[Attempt]] = {task: [] for task in tasks}

@@ -67,8 +67,17 @@ sa.Index(
     "trials_unscored",
     trials.c.project_id,
     trials.c.job_id,
+    trials.c.ended_us,
     sqlite_where=sa.and_(trials.c.reward.is_(None), trials.c.ended_us.is_not(None)),
     postgresql_where=sa.and_(trials.c.reward.is_(None), trials.c.ended_us.is_not(None)),
+)
+# Where workers look for trials that others left behind: dispatched to a worker and not ended.
+sa.Index(
+    "trials_at_work",
+    trials.c.project_id,
+    trials.c.worker,
+    sqlite_where=sa.and_(trials.c.ended_us.is_(None), trials.c.worker.is_not(None)),
+    postgresql_where=sa.and_(trials.c.ended_us.is_(None), trials.c.worker.is_not(None)),
 )
 
 
@@ -187,20 +196,24 @@ def list_trials(
 
 
 def unscored(connection: Connection, project_id: str, job_id: str, *, limit: int) -> list[TrialRow]:
-    """Ended trials of a job that have no reward, at most `limit`."""
+    """Ended trials of a job that have no reward, at most `limit`, those that ended first."""
     query = sa.select(*_COLUMNS).where(
         trials.c.project_id == project_id,
         trials.c.job_id == job_id,
         trials.c.reward.is_(None),
         trials.c.ended_us.is_not(None),
     )
-    return [TrialRow(*row) for row in connection.execute(query.limit(limit))]
+    # In the order of `trials_unscored`: else SQLite walks through all trials of the job.
+    return [TrialRow(*row) for row in connection.execute(query.order_by(trials.c.ended_us).limit(limit))]
 
 
 def running(connection: Connection, project_id: str, *, limit: int) -> list[TrialRow]:
     """Dispatched trials under a worker's lease that have not ended, at most `limit`."""
     query = sa.select(*_COLUMNS).where(
-        trials.c.project_id == project_id, trials.c.ended_us.is_(None), trials.c.worker.is_not(None)
+        # A comparison, not only NOT NULL: else SQLite scans the project instead of taking `trials_at_work`.
+        trials.c.project_id == project_id,
+        trials.c.ended_us.is_(None),
+        trials.c.worker > "",
     )
     return [TrialRow(*row) for row in connection.execute(query.limit(limit))]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -40,7 +42,8 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
             case JobSubmitted() as manifest if manifest.origin.kind != "import":
                 _open_slots(connection, project_id, manifest)
             case JobRetryRequested(task, attempt):
-                upsert(connection, work_queue, [_row(project_id, Slot(job_id, attempt, task.name))])
+                if job_id in _queued(connection, project_id, [job_id]):
+                    upsert(connection, work_queue, [_row(project_id, Slot(job_id, attempt, task.name))])
             case JobCanceled() | JobFailed(error_type=str()):
                 connection.execute(work_queue.delete().where(*_JOB), {"p": project_id, "j": job_id})
                 gone = (queued_jobs.c.project_id == project_id, queued_jobs.c.job_id == job_id)
@@ -63,6 +66,20 @@ def open_slots(connection: Connection, project_id: str, *, job_id: str | None = 
     return [Slot(*row) for row in connection.execute(query)]
 
 
+def jobs_waiting(connection: Connection, project_id: str) -> list[str]:
+    """The jobs that have a slot waiting, by id. Goes from job to job, so it costs nothing more for long queues."""
+    table = work_queue.c
+    found: list[str] = []
+    while True:
+        query = sa.select(sa.func.min(table.job_id)).where(table.project_id == project_id)
+        if found:
+            query = query.where(table.job_id > found[-1])
+        job_id = connection.execute(query).scalar_one()
+        if job_id is None:
+            return found
+        found.append(job_id)
+
+
 def count_open(connection: Connection, project_id: str, job_id: str) -> int:
     """How many slots of a job wait to be dispatched."""
     query = sa.select(sa.func.count()).where(work_queue.c.project_id == project_id, work_queue.c.job_id == job_id)
@@ -71,6 +88,13 @@ def count_open(connection: Connection, project_id: str, job_id: str) -> int:
 
 def _row(project_id: str, slot: Slot) -> tuple[str, str, int, str]:
     return (project_id, *slot)
+
+
+def _queued(connection: Connection, project_id: str, job_ids: Collection[str]) -> set[str]:
+    query = sa.select(queued_jobs.c.job_id).where(
+        queued_jobs.c.project_id == project_id, queued_jobs.c.job_id.in_(sorted(job_ids))
+    )
+    return set(connection.execute(query).scalars())
 
 
 def _open_slots(connection: Connection, project_id: str, manifest: JobSubmitted) -> None:
@@ -95,11 +119,7 @@ def _follow_trials(connection: Connection, project_id: str, batch: Batch) -> Non
                 pass
     if not last:
         return
-    jobs = {slot.job_id for slot in last}
-    query = sa.select(queued_jobs.c.job_id).where(
-        queued_jobs.c.project_id == project_id, queued_jobs.c.job_id.in_(sorted(jobs))
-    )
-    queued = set(connection.execute(query).scalars())
+    queued = _queued(connection, project_id, {slot.job_id for slot in last})
     moved = [(slot, is_open) for slot, is_open in last.items() if slot.job_id in queued]
     remove(connection, work_queue, [_row(project_id, slot) for slot, is_open in moved if not is_open])
     upsert(connection, work_queue, [_row(project_id, slot) for slot, is_open in moved if is_open])

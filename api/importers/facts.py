@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
+from pathlib import Path
 
-from api.importers.run import NoReward, Trial
+from api.importers.run import File, NoReward, Trial
 from ledger.application import Rule
 from ledger.artifacts import ArtifactStore
+from ledger.digests import chunks_of, open_regular
+from ledger.errors import Refused
 from ledger.facts.trial import (
+    ArtifactFailed,
+    ArtifactPersisted,
     RewardRejected,
     StructuredResultRecorded,
     StructuredResultRejected,
@@ -28,13 +33,26 @@ class Texts:
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
-        self._waiting: dict[str, bytes] = {}
+        self._waiting: dict[str, bytes | Path] = {}
 
     def keep(self, data: bytes) -> str:
         """The sha256 that names the text once it is stored."""
         sha256 = hashlib.sha256(data).hexdigest()
         self._waiting[sha256] = data
         return sha256
+
+    def keep_file(self, file: File) -> ArtifactPersisted | ArtifactFailed:
+        """What a fact says of a file that is copied with the texts, or could not be read."""
+        try:
+            with open_regular(file.path) as content:
+                digest, size = hashlib.sha256(), 0
+                for chunk in chunks_of(content):
+                    digest.update(chunk)
+                    size += len(chunk)
+        except Refused:
+            return ArtifactFailed(file.name, "unreadable")
+        self._waiting[digest.hexdigest()] = file.path
+        return ArtifactPersisted(file.name, digest.hexdigest(), size, file.role)
 
     def flush(self) -> None:
         """Store what waits, durably; call it before the facts that name the texts are recorded."""
@@ -57,20 +75,22 @@ def rules_of(trial: Trial, job_id: str, task_digest: str, texts: Texts) -> list[
         asked.append(partial(rules.reject_reward, rejected=RewardRejected(reward.why, raw)))
     elif reward is not None:
         asked.append(partial(rules.record_reward, reward=reward))
-    if trial.dimensions is not None:
-        asked.append(partial(rules.record_structured_result, result=_structured(trial.dimensions, texts)))
-    asked += [partial(rules.keep_artifact, artifact=artifact) for artifact in trial.artifacts]
+    if trial.dimensions is not None or trial.composite is not None:
+        result = _structured(trial.composite, trial.dimensions, texts)
+        asked.append(partial(rules.record_structured_result, result=result))
+    kept = [*trial.artifacts, *(texts.keep_file(file) for file in trial.files)]
+    asked += [partial(rules.keep_artifact, artifact=artifact) for artifact in kept]
     if ended := _ended(trial, texts):
         asked.append(partial(rules.end, ended=ended))
     return asked
 
 
 def _structured(
-    dimensions: dict[str, float] | bytes, texts: Texts
+    composite: float | None, dimensions: dict[str, float] | bytes | None, texts: Texts
 ) -> StructuredResultRecorded | StructuredResultRejected:
     if isinstance(dimensions, bytes):
         return StructuredResultRejected("wrong-shape", texts.keep(dimensions))
-    return StructuredResultRecorded(None, dimensions)
+    return StructuredResultRecorded(composite, dimensions or {})
 
 
 def _ended(trial: Trial, texts: Texts) -> TrialSucceeded | TrialFailed | TrialCanceled | None:

@@ -82,7 +82,7 @@ def import_run(
         listing = _listing(run.sources)
         manifest = _manifest(run, asked, target, hashlib.sha256(listing).hexdigest())
         texts = Texts(client.artifacts)
-        batches = _batches(client, run, manifest, target, texts)
+        batches = _batches(client, run if keep_artifacts else _without_files(run), manifest, target, texts)
         if dry_run:
             count = sum(len(ask(stream, None, rules)) for batch in batches for stream, rules in batch)
             return _imported(manifest, "planned", count)
@@ -93,6 +93,13 @@ def import_run(
             continue  # somebody recorded this run, its dataset or its runner meanwhile: look again
         return _imported(manifest, "imported", count)
     raise ConcurrentWrite("The same dataset is being published all the time; try again later.")
+
+
+def _without_files(run: Run) -> Run:
+    trials = run.trials
+    return msgspec.structs.replace(
+        run, trials=lambda: (msgspec.structs.replace(trial, files=()) if trial.files else trial for trial in trials())
+    )
 
 
 def _identify(project: str, run: Run, dataset: str | None, runner: str | None, attempts: int | None) -> _Asked:

@@ -18,6 +18,8 @@ from ledger.facts.catalogue import Scalar
 from ledger.facts.trial import ArtifactPersisted, Phase, WhyNoReward
 
 FILE_BYTES_MAX = 200_000_000
+ARCHIVE_BYTES_MAX = 1_000_000_000
+ARCHIVE_MEMBERS_MAX = 10_000
 
 Status = Literal["queued", "running", "succeeded", "failed", "canceled"]
 
@@ -25,7 +27,9 @@ Status = Literal["queued", "running", "succeeded", "failed", "canceled"]
 class Options(msgspec.Struct, frozen=True):
     """What a person may ask of an import. `attempts` and `runner` override what the files say.
 
-    `strict` refuses a truncated file instead of importing what is whole; `file_bytes_max` caps every file.
+    `strict` refuses a truncated file instead of importing what is whole; `file_bytes_max` caps every file, the archive
+    caps what one unpacks to. `merge_runs` makes one job of several runs of one agent (terminal-bench); `scorer`
+    (Inspect) and `metric` with `filter` (lm-eval) pick the reward where a tool gives several numbers.
     """
 
     dataset: str | None = None
@@ -36,6 +40,12 @@ class Options(msgspec.Struct, frozen=True):
     dry_run: bool = False
     keep_artifacts: bool = True
     file_bytes_max: int = FILE_BYTES_MAX
+    archive_bytes_max: int = ARCHIVE_BYTES_MAX
+    archive_members_max: int = ARCHIVE_MEMBERS_MAX
+    merge_runs: bool = False
+    scorer: str | None = None
+    metric: str | None = None
+    filter: str | None = None
 
 
 class NoReward(NamedTuple):
@@ -54,11 +64,20 @@ class Failure(NamedTuple):
     message: str | None = None
 
 
+class File(NamedTuple):
+    """A file that a trial left: the name it is kept under, where it lies, and what it is."""
+
+    name: str
+    path: Path
+    role: Literal["output", "stdout", "stderr", "reward", "result"] = "output"
+
+
 class Trial(msgspec.Struct, frozen=True, gc=False):
     """One attempt as the tool tells it; `attempt` counts from 1, times are in UTC.
 
     `reward` is None where the tool says nothing and the status explains it. `failure` stands exactly when the status
-    is `failed`. `dimensions` is bytes where they are no map of names to finite numbers: what stood there.
+    is `failed`. `dimensions` is bytes where they are no map of names to finite numbers: what stood there. `artifacts`
+    are known by digest only; `files` are copied, unless the import keeps no artifacts.
     """
 
     task: str
@@ -67,7 +86,9 @@ class Trial(msgspec.Struct, frozen=True, gc=False):
     reward: float | NoReward | None = None
     failure: Failure | None = None
     dimensions: dict[str, float] | bytes | None = None
+    composite: float | None = None
     artifacts: tuple[ArtifactPersisted, ...] = ()
+    files: tuple[File, ...] = ()
     started_at: datetime | None = None
     ended_at: datetime | None = None
 

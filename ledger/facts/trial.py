@@ -17,7 +17,16 @@ from ledger.facts.fact import Fact
 Phase = Literal["setup", "agent", "verifier", "collection", "unknown"]
 
 WhyNoReward = Literal[
-    "not-reported", "null", "not-finite", "not-a-number", "conflicting", "no-reward-key", "unscored", "lapsed-claim"
+    "not-reported",
+    "null",
+    "not-finite",
+    "not-a-number",
+    "conflicting",
+    "no-reward-key",
+    "unscored",
+    "error",
+    "empty-patch",
+    "lapsed-claim",
 ]
 
 

@@ -24,6 +24,7 @@ from ledger.rules.forms import (
     checked_sha256,
     checked_task_name,
     checked_text,
+    same_values,
 )
 
 # Leaves room in an entry of 65,535 bytes for the envelope and for escapes in names.
@@ -128,7 +129,7 @@ def evolve_runner(_state: RunnerPublished | None, fact: RunnerPublished) -> Runn
 def publish_runner(state: RunnerPublished | None, *, runner: RunnerPublished) -> list[RunnerPublished]:
     """Publish a runner revision."""
     checked_ref(runner.ref)
-    if state == runner:
+    if state == runner and same_values(_defaults(state), _defaults(runner)):
         return []
     if state:
         raise _revision_conflict("Runner", state, runner)
@@ -153,7 +154,7 @@ def evolve_profile(_state: ProfilePublished | None, fact: ProfilePublished) -> P
 def publish_profile(state: ProfilePublished | None, *, profile: ProfilePublished) -> list[ProfilePublished]:
     """Publish a profile revision. Secrets are compared by fingerprint."""
     checked_ref(profile.ref)
-    if state == profile:
+    if state == profile and same_values(state.params, profile.params):
         return []
     if state:
         raise _revision_conflict("Profile", state, profile)
@@ -175,6 +176,10 @@ def check_parameter(name: str, value: Scalar | None) -> None:
         checked_number(value, what=f"value of {name}")
 
 
+def _defaults(runner: RunnerPublished) -> dict[str, Scalar | None]:
+    return {parameter.name: parameter.default for parameter in runner.parameters}
+
+
 def _revision_conflict(
     noun: str, had: RunnerPublished | ProfilePublished, has: RunnerPublished | ProfilePublished
 ) -> Conflict:
@@ -184,9 +189,15 @@ def _revision_conflict(
     for field, old in before.items():
         new = after[field]
         if isinstance(old, dict):
-            differs += [f"{field}.{name}" for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+            differs += [
+                f"{field}.{name}"
+                for name in sorted({*old, *new})
+                if not same_values({name: old.get(name)}, {name: new.get(name)})
+            ]
         elif old != new:
             differs.append(field)
+    if isinstance(had, RunnerPublished) and isinstance(has, RunnerPublished) and not differs:
+        differs.append("parameters")
     return Conflict(
         f"{noun} {had.ref} is published already with other content, and a published revision never changes; "
         "publish under a new version.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Mapping
 
 from ledger.errors import BadInput
 
@@ -63,6 +64,18 @@ def checked_number(number: float, *, what: str) -> float:
     if not math.isfinite(value):
         raise BadInput(f"The {what} is not finite; send a finite number, or report that there is none.")
     return value
+
+
+def checked_whole(number: int, *, what: str, least: int, most: int) -> int:
+    """A whole number as it is, when it lies within bounds that every store can keep."""
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+        raise BadInput(f"The {what} is not a whole number from {least:,} to {most:,}.")
+    return number
+
+
+def same_values(had: Mapping[str, object], has: Mapping[str, object]) -> bool:
+    """Whether two sets of named values are the same; to Python 1, 1.0 and True are equal, to a runner they are not."""
+    return had == has and all(type(had[name]) is type(has[name]) for name in had)
 
 
 def checked_sha256(digest: str) -> str:

@@ -19,7 +19,7 @@ from ledger.facts.job import (
     JobSubmitted,
 )
 from ledger.rules.catalogue import tasks_in_entries
-from ledger.rules.forms import checked_reason, checked_text
+from ledger.rules.forms import checked_number, checked_reason, checked_text, same_values
 
 ATTEMPTS_MAX = 1_000
 TAGS_MAX = 100
@@ -34,6 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     manifest: JobSubmitted | None = None
     retries: tuple[JobRetryRequested, ...] = ()
     ended: Ending | None = None
+    could_not_run: bool = False
 
 
 def evolve(state: Job | None, fact: JobFact) -> Job:
@@ -49,7 +50,7 @@ def evolve(state: Job | None, fact: JobFact) -> Job:
         case JobCompleted():
             return msgspec.structs.replace(state, ended="completed")
         case JobFailed():
-            return msgspec.structs.replace(state, ended="failed")
+            return msgspec.structs.replace(state, ended="failed", could_not_run=fact.error_type is not None)
         case JobCanceled():
             return msgspec.structs.replace(state, ended="canceled")
         case _:
@@ -92,10 +93,13 @@ def effective_parameters(runner: RunnerPublished, profile: ProfilePublished | No
 def submit_job(state: Job | None, *, manifest: JobSubmitted, selected: Sequence[Task] = ()) -> list[JobFact]:
     """Freeze a job's manifest. The same request again is nothing new; the same key with other content is refused."""
     if state and state.manifest:
-        if state.manifest == manifest and (not manifest.subset or state.selected == tuple(selected)):
+        same = state.manifest == manifest and same_values(state.manifest.parameters, manifest.parameters)
+        if same and (not manifest.subset or state.selected == tuple(selected)):
             return []
         before, after = msgspec.structs.asdict(state.manifest), msgspec.structs.asdict(manifest)
-        differs = [field for field in before if before[field] != after[field]] or ["members"]
+        differs = [field for field in before if before[field] != after[field]]
+        if not differs:
+            differs = ["members"] if same else ["parameters"]
         raise Conflict(
             f"The request id {manifest.request_id!r} was used already for job {manifest.job_id} with other content; "
             "use a new request id.",
@@ -114,18 +118,47 @@ def submit_job(state: Job | None, *, manifest: JobSubmitted, selected: Sequence[
     for name, value in manifest.tags.items():
         checked_text(name, what="tag name", chars_max=100)
         checked_text(value, what=f"value of tag {name}", chars_max=500, empty=True)
+    for values in (manifest.parameters, manifest.origin.as_reported):
+        for name, number in values.items():
+            if isinstance(number, float):
+                checked_number(number, what=f"value of {name}")
     return [*(JobMembersSelected(run) for run in tasks_in_entries(selected)), manifest]
 
 
-def request_retry(state: Job | None, *, task: Task, attempt_min: int, reason: str) -> list[JobFact]:
+def request_retry(
+    state: Job | None, *, task: Task, attempt_min: int, reason: str, request_id: str | None = None
+) -> list[JobFact]:
     """Ask for one more attempt of a member, the first free one that is beyond k and not below `attempt_min`."""
     job = _submitted(state)
+    for had in job.retries if request_id is not None else ():
+        if had.request_id == request_id:
+            if (had.task, had.reason) == (task, reason):
+                return []
+            raise Conflict(f"The request id {request_id!r} was used already for another retry.", ["task or reason"])
     if job.ended == "canceled":
         raise NotAllowed("The job was canceled; submit it again under a new request id instead.")
+    if job.could_not_run:
+        raise NotAllowed("The job could not run at all; submit it again under a new request id instead.")
+    if job.manifest.origin.kind == "import":
+        raise NotAllowed("The job was imported and is not run here, so there is nothing to retry.")
     checked_reason(reason)
+    if request_id is not None:
+        checked_text(request_id, what="request id", chars_max=200)
     taken = [retry.attempt for retry in job.retries if retry.task.name == task.name]
     attempt = max([attempt_min, job.manifest.attempts + 1, *(number + 1 for number in taken)])
-    return [JobRetryRequested(task, attempt, reason)]
+    return [JobRetryRequested(task, attempt, reason, request_id)]
+
+
+def check_dispatch(state: Job | None, *, task: str, attempt: int) -> None:
+    """Refuse to dispatch a slot that the job did not ask for, or of a job that was called off."""
+    job = _submitted(state)
+    if job.ended == "canceled":
+        raise NotAllowed("The job was canceled, so none of its slots is dispatched any more.")
+    asked = attempt <= job.manifest.attempts or (task, attempt) in {(r.task.name, r.attempt) for r in job.retries}
+    if not asked:
+        raise NotAllowed(
+            f"Attempt {attempt} is beyond the {job.manifest.attempts} that the job asked for; `el job retry` adds one."
+        )
 
 
 def finish_job(state: Job | None, *, failed_trials: int) -> list[JobFact]:
@@ -156,9 +189,10 @@ class _Submitted(NamedTuple):
     manifest: JobSubmitted
     retries: tuple[JobRetryRequested, ...]
     ended: Ending | None
+    could_not_run: bool
 
 
 def _submitted(state: Job | None) -> _Submitted:
     if state is None or state.manifest is None:
         raise NotFound("There is no such job; `el job list` shows those there are.")
-    return _Submitted(state.manifest, state.retries, state.ended)
+    return _Submitted(state.manifest, state.retries, state.ended, state.could_not_run)

@@ -33,10 +33,13 @@ from ledger.rules.forms import (
     checked_sha256,
     checked_task_name,
     checked_text,
+    checked_whole,
 )
 
 ARTIFACTS_MAX = 10_000
 DIMENSIONS_MAX = 500
+ATTEMPT_MAX = 1_000_000
+_INT64 = 2**63
 
 Ended = TrialSucceeded | TrialFailed | TrialCanceled
 
@@ -89,8 +92,9 @@ def dispatch(state: Trial | None, *, dispatched: TrialDispatched) -> list[TrialF
     if had is None or state is None:
         checked_task_name(dispatched.task)
         checked_sha256(dispatched.task_digest)
-        if dispatched.attempt < 1:
-            raise BadInput(f"Attempts count from 1; {dispatched.attempt} is none.")
+        checked_whole(dispatched.attempt, what="attempt", least=1, most=ATTEMPT_MAX)
+        if dispatched.worker is not None:
+            checked_text(dispatched.worker, what="worker", chars_max=200)
         return [dispatched]
     if had == dispatched and not state.started and state.ended is None:
         return []
@@ -108,9 +112,17 @@ def start(state: Trial | None, *, started_at: datetime | None = None) -> list[Tr
 def record_reward(state: Trial | None, *, reward: float, source: str | None = None) -> list[TrialFact]:
     """The verifier gave a number."""
     fact = RewardRecorded(checked_number(reward, what="reward"), source)
-    match _dispatched(state).graded:
-        case None:
+    if source is not None:
+        checked_text(source, what="source of the reward", chars_max=1_000)
+    trial = _dispatched(state)
+    match trial.graded:
+        case None if trial.reward is None or trial.reward == fact.reward:
             return [fact]
+        case None:
+            raise Conflict(
+                "The trial's reward was revised already; what the verifier said first comes too late.",
+                [f"reward: {trial.reward!r}, now {fact.reward!r}"],
+            )
         case RewardRecorded(had) if had == fact.reward:
             return []
         case RewardRecorded(had):
@@ -134,6 +146,8 @@ def reject_reward(state: Trial | None, *, rejected: RewardRejected) -> list[Tria
         raise Conflict(
             "The trial's reward was settled already; a correction is a revision with its reason.", ["reward"]
         )
+    if rejected.raw is not None:
+        checked_sha256(rejected.raw)
     return [rejected]
 
 
@@ -163,6 +177,9 @@ def record_structured_result(
         for name, value in result.dimensions.items():
             checked_text(name, what="dimension name", chars_max=200)
             checked_number(value, what=f"dimension {name}")
+    content = result.judge if isinstance(result, StructuredResultRecorded) else result.raw
+    if content is not None:
+        checked_sha256(content)
     return [result]
 
 
@@ -177,6 +194,7 @@ def keep_artifact(state: Trial | None, *, artifact: ArtifactPersisted | Artifact
     checked_text(artifact.name, what="artifact name", chars_max=1_000)
     if isinstance(artifact, ArtifactPersisted):
         checked_sha256(artifact.sha256)
+        checked_whole(artifact.size, what="size of an artifact", least=0, most=_INT64 - 1)
     if len(trial.artifacts) >= ARTIFACTS_MAX:
         raise NotAllowed(f"The trial has {ARTIFACTS_MAX:,} artifacts already, the most a trial may have.")
     return [artifact]
@@ -200,12 +218,19 @@ def end(state: Trial | None, *, ended: Ended) -> list[TrialFact]:
     if trial.ended is not None:
         raise Conflict(
             f"The trial has {outcome_of(trial.ended)} already; a trial ends once.",
-            [f"{outcome_of(trial.ended)}, now {outcome_of(ended)}"],
+            _differences(trial.ended, ended),
         )
+    if isinstance(ended, TrialCanceled):
+        checked_reason(ended.reason, empty=True)
+        return [ended]
     if isinstance(ended, TrialFailed):
         checked_text(ended.error_type, what="error type", chars_max=200)
-    if not isinstance(ended, TrialCanceled) and ended.duration_s is not None:
+        if ended.message is not None:
+            checked_sha256(ended.message)
+    if ended.duration_s is not None:
         checked_number(ended.duration_s, what="duration")
+    if ended.exit_code is not None:
+        checked_whole(ended.exit_code, what="exit code", least=-_INT64, most=_INT64 - 1)
     return [ended]
 
 
@@ -213,7 +238,8 @@ def release(state: Trial | None, *, reason: str) -> list[TrialFact]:
     """Free a slot that was dispatched but never started; a free slot stays free."""
     if state is None or state.dispatched is None:
         return []
-    if state.started or state.ended or state.graded or state.structured or state.artifacts:
+    reported = state.ended or state.graded or state.structured or state.artifacts or state.reward is not None
+    if state.started or reported:
         raise NotAllowed("The trial has started, so its slot is not free again; it ends instead.")
     return [TrialReleased(checked_reason(reason, empty=True))]
 
@@ -246,6 +272,14 @@ def known_contents(trial: Trial) -> set[str]:
     if isinstance(trial.ended, TrialFailed) and trial.ended.message:
         found.add(trial.ended.message)
     return found
+
+
+def _differences(had: Ended, has: Ended) -> list[str]:
+    """What differs between two endings: the outcome, or else the fields, each as it was and is now."""
+    if type(had) is not type(has):
+        return [f"{outcome_of(had)}, now {outcome_of(has)}"]
+    before, after = msgspec.structs.asdict(had), msgspec.structs.asdict(has)
+    return [f"{name}: {before[name]!r}, now {after[name]!r}" for name in before if before[name] != after[name]]
 
 
 def _dispatched(state: Trial | None) -> Trial:
