@@ -58,9 +58,10 @@ def encode(entries: Iterable[Entry]) -> list[Row]:
         rows = [new(Row, (e.stream, e.version, tags[type(e.fact)], encode_one(e))) for e in entries]
     except UnicodeEncodeError as error:
         raise BadInput("A text holds a lone surrogate and cannot be stored; send valid Unicode.") from error
-    for entry, row in zip(entries, rows, strict=True):
-        # NaN and infinity come out as null without a word, and an entry with them could not be read again.
-        if b"null" in row.body and not _is_finite(msgspec.to_builtins(entry.fact)):
+    # NaN and infinity come out as null without a word, and an entry with them could not be read again.
+    suspect = [at for at, row in enumerate(rows) if b"null" in row[3] or len(row[3]) > ENTRY_BYTES_MAX]
+    for row, entry in ((rows[at], entries[at]) for at in suspect):
+        if not _is_finite(msgspec.to_builtins(entry.fact)):
             raise BadInput(
                 f"A {row.tag} fact on {row.stream[:200]} holds NaN or infinity; only finite numbers are kept."
             )

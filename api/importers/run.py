@@ -86,11 +86,11 @@ class Trial(msgspec.Struct, frozen=True, gc=False):
     reward: float | NoReward | None = None
     failure: Failure | None = None
     dimensions: dict[str, float] | bytes | None = None
-    composite: float | None = None
     artifacts: tuple[ArtifactPersisted, ...] = ()
-    files: tuple[File, ...] = ()
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    composite: float | None = None
+    files: tuple[File, ...] = ()
 
 
 class Member(NamedTuple):
