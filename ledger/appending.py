@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection, Dialect
 
 from ledger.codec import Row
 from ledger.database import entries, insert_into, log_heads
+from ledger.errors import ConcurrentWrite, DamagedStore
 from ledger.merkle import Frontier, leaf_hashes
 
 # Built once: SQLAlchemy compiles a statement object once, and building one costs more than running it.
@@ -50,25 +51,31 @@ class Appending:
             self._frontier = Frontier.from_bytes(row[0], bytes(row[1]))
         return self._frontier
 
-    def __call__(self, rows: Sequence[Row], leaves: Sequence[bytes] | None = None) -> int:
-        """Append rows after the last position; the position of the first. `leaves` are their hashes, if known already.
+    def __call__(self, rows: Sequence[Row]) -> int:
+        """Append rows after the last position; the position of the first.
 
         Raises:
-            sqlalchemy.exc.IntegrityError: the version of a stream is taken; the transaction cannot go on.
+            ConcurrentWrite: the version of a stream is taken; the transaction cannot go on.
+            DamagedStore: the head row is behind the entries.
         """
         frontier = self.take_head()
         first = frontier.size + 1
         if not rows:
             return first
         project_id = self._project_id
-        self.connection.exec_driver_sql(
-            _insert_sql(self.connection.dialect),
-            [
-                (project_id, position, stream, version, tag, body)
-                for position, (stream, version, tag, body) in enumerate(rows, first)
-            ],
-        )
-        self._frontier = frontier.extend(leaves or leaf_hashes([row[3] for row in rows]))
+        try:
+            self.connection.exec_driver_sql(
+                _insert_sql(self.connection.dialect),
+                [
+                    (project_id, position, stream, version, tag, body)
+                    for position, (stream, version, tag, body) in enumerate(rows, first)
+                ],
+            )
+        except sa.exc.IntegrityError as error:
+            if "stream" not in str(error.orig):
+                raise DamagedStore("The log goes on beyond its recorded end; `el db check` says more.") from error
+            raise ConcurrentWrite("Somebody else wrote to the same stream first; try again.") from error
+        self._frontier = frontier.extend(leaf_hashes([row[3] for row in rows]))
         return first
 
     def move_head(self) -> None:

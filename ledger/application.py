@@ -187,7 +187,7 @@ class Ledger:
             ConcurrentWrite: one of the streams exists; nothing is written then.
         """
         count = 0
-        with self.recorder.appending_new() as append:
+        with self.recorder.appending() as append:
             for batch in batches:
                 entries: list[Entry] = []
                 for stream, rules in batch:

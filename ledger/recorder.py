@@ -65,24 +65,11 @@ class ProjectRecorder(ApplicationRecorder):
         Raises:
             ConcurrentWrite: the version of a stream is taken.
         """
-        with self.appending_new() as append:
+        with self.appending() as append:
             first = append(rows)
             if also:
                 also(append.connection)
         return range(first, first + len(rows))
-
-    @contextmanager
-    def appending_new(self) -> Iterator[Appending]:
-        """Like `appending`, for streams that must not exist yet.
-
-        Raises:
-            ConcurrentWrite: the version of a stream is taken; nothing is written.
-        """
-        try:
-            with self.appending() as append:
-                yield append
-        except sa.exc.IntegrityError as error:
-            raise ConcurrentWrite("Somebody else wrote to the same stream first; try again.") from error
 
     @contextmanager
     def appending(self) -> Iterator[Appending]:
