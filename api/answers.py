@@ -82,10 +82,38 @@ class LostReward(msgspec.Struct, frozen=True):
     error_type: str | None
 
 
+class Compared(msgspec.Struct, frozen=True):
+    """A number that the tool printed beside the same one of ours; `difference` is ours less the tool's.
+
+    `equal` leaves room for the last digits of float arithmetic. Ours is None where the policy gives no such number.
+    """
+
+    name: str
+    reported: int | float
+    ours: int | float | None
+    difference: float | None
+    equal: bool
+
+
+class PolicyAnswer(msgspec.Struct, frozen=True):
+    """A job's numbers under a named policy, with its rule in words; `counts` are what they were made from.
+
+    `compared` is filled where `reported_under`, the policy of the tool's own numbers, is this one.
+    """
+
+    name: str
+    rule: str
+    numbers: dict[str, float | dict[str, float] | None]
+    counts: dict[str, int]
+    reported_under: str | None
+    compared: list[Compared]
+
+
 class ResultAnswer(msgspec.Struct, frozen=True):
     """A job's result: coverage, metrics, a page of its tasks, and where rewards were lost.
 
-    `tasks` starts at member number `tasks_after` (from 0); `tasks_more` says whether there are further ones.
+    `tasks` starts at member number `tasks_after` (from 0); `tasks_more` says whether there are further ones. `remarks`
+    are sentences about what the tool printed; `policy` is there when one was asked for.
     """
 
     id: str
@@ -110,4 +138,6 @@ class ResultAnswer(msgspec.Struct, frozen=True):
     tasks_more: bool
     flags: list[str]
     as_reported: dict[str, str | int | float | bool]
+    remarks: list[str]
+    policy: PolicyAnswer | None
     as_of: int

@@ -18,6 +18,7 @@ from api.answers import JobAnswer, JobList, Published, ResultAnswer, Submitted, 
 from api.reporting import TrialReport
 from api.settings import Settings
 from api.shaping import job_answer, lost_reward
+from api.under_policy import answer_under, remarks
 from api.wiring import Workspace
 from ledger.application import Ledger
 from ledger.database import reading, writing
@@ -46,6 +47,7 @@ from projections.catalogue import DatasetRow
 from projections.following import position_of
 from projections.jobs import JobRow
 from projections.models import READ_MODELS
+from projections.policies import policy_named
 from projections.trials import TrialRow
 
 T = TypeVar("T")
@@ -229,8 +231,15 @@ class Client:
 
         return self.ask(found)
 
-    def result(self, job_id: str, *, tasks_after: int = 0, tasks_limit: int = TASKS_SHOWN) -> ResultAnswer:
-        """A job's result with a page of its tasks."""
+    def result(
+        self, job_id: str, *, tasks_after: int = 0, tasks_limit: int = TASKS_SHOWN, policy: str | None = None
+    ) -> ResultAnswer:
+        """A job's result with a page of its tasks. With a policy, also the numbers under that rule: reads each member.
+
+        Raises:
+            BadInput: there is no such policy; names those there are.
+        """
+        rule = None if policy is None else policy_named(policy)
         self.workspace.caught_up(self.project)
         with reading(self.workspace.engine) as connection:
             as_of = position_of(connection, self.project, READ_MODELS)
@@ -240,6 +249,7 @@ class Client:
             shown = names[:tasks_limit]
             attempts = job_metrics.attempts_of(connection, self.project, row.job_id, shown)
             lost = trials.unscored(connection, self.project, row.job_id, limit=LOST_SHOWN) if measured.lost else []
+            under = None if rule is None else answer_under(connection, self.project, row, rule)
         m = measured.metrics
         return ResultAnswer(
             id=row.job_id,
@@ -264,6 +274,8 @@ class Client:
             tasks_more=len(names) > tasks_limit,
             flags=list(row.manifest.origin.flags),
             as_reported=row.manifest.origin.as_reported,
+            remarks=remarks(m, row.manifest.origin),
+            policy=under,
             as_of=as_of,
         )
 

@@ -28,6 +28,7 @@ from projections.metrics import Metrics, measure
 from projections.tally import JobTally, MemberTally, Trial, member_tally
 
 TASKS_PER_SELECT = 250
+MEMBERS_PER_READ = 1_000
 
 job_metrics = sa.Table(
     "job_metrics",
@@ -166,6 +167,16 @@ def attempts_of(connection: Connection, project_id: str, job_id: str, tasks: Seq
     for (_, task), attempts in _read_members(connection, project_id, [(job_id, task) for task in tasks]):
         found[task] = attempts
     return found
+
+
+def members_of(connection: Connection, project_id: str, job_id: str) -> Iterator[tuple[str, list[Attempt]]]:
+    """Each member of a job that was ever dispatched, by name, with its dispatched attempts; read as it is taken."""
+    query = sa.select(job_tasks.c.task, job_tasks.c.attempts).where(
+        job_tasks.c.project_id == project_id, job_tasks.c.job_id == job_id
+    )
+    query = query.order_by(job_tasks.c.task).execution_options(yield_per=MEMBERS_PER_READ)
+    for task, attempts in connection.execute(query):
+        yield task, _decode_attempts(attempts)
 
 
 _NOTHING: tuple[MemberTally | None, Counts, Counts] = (None, Counter(), Counter())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -205,6 +205,19 @@ def unscored(connection: Connection, project_id: str, job_id: str, *, limit: int
     )
     # In the order of `trials_unscored`: else SQLite walks through all trials of the job.
     return [TrialRow(*row) for row in connection.execute(query.order_by(trials.c.ended_us).limit(limit))]
+
+
+def ended_by(
+    connection: Connection, project_id: str, job_id: str, error_types: Collection[str]
+) -> set[tuple[str, int]]:
+    """The (task, attempt) of a job's trials that failed with an error of one of these types."""
+    query = sa.select(trials.c.task, trials.c.attempt).where(
+        trials.c.project_id == project_id,
+        trials.c.job_id == job_id,
+        trials.c.status == "failed",
+        trials.c.error_type.in_(sorted(error_types)),
+    )
+    return {(task, attempt) for task, attempt in connection.execute(query)}
 
 
 def running(connection: Connection, project_id: str, *, limit: int) -> list[TrialRow]:

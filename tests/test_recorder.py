@@ -473,7 +473,7 @@ def test_sabotage_without_moving_the_head_positions_repeat(
     """The head row is what makes positions dense; without its update the next append takes a taken position."""
     monkeypatch.setattr(Appending, "move_head", lambda self: None)
     assert recorder.append_new([row("a")]) == range(1, 2)
-    with pytest.raises(ConcurrentWrite):
+    with pytest.raises(DamagedStore, match="beyond its recorded end"):
         recorder.append_new([row("b")])
     assert "the head says 0, there are 1" in faults_of_log(engine, recorder.project_id)
 

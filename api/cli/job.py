@@ -133,6 +133,9 @@ def result(
     job: AnyJob = None,
     after: Annotated[int, typer.Option(min=0, help="Start the table of tasks after so many members.")] = 0,
     tasks: Annotated[int, typer.Option(min=0, max=10_000, help="How many tasks to show.")] = TASKS_SHOWN,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Also show the numbers under another tool's rule.")
+    ] = None,
     project: Project = None,
     json: Json = False,
 ) -> None:
@@ -141,7 +144,7 @@ def result(
     Example: el job result 3f2a1c9e
     """
     el = connect(project=project)
-    answer = el.result(_named(el, job), tasks_after=after, tasks_limit=tasks)
+    answer = el.result(_named(el, job), tasks_after=after, tasks_limit=tasks, policy=policy)
     if json:
         say_json(answer)
     else:

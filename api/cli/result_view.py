@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from api.answers import ResultAnswer
+from api.answers import Compared, PolicyAnswer, ResultAnswer
 from api.cli.output import GAP, say, say_table
+from api.under_policy import plain_name
 from projections.job_metrics import Attempt
 from projections.metrics import Interval
 from projections.metrics_text import coverage, percent
@@ -56,8 +57,38 @@ def _numbers(result: ResultAnswer) -> Iterator[str]:
         yield _line(f"bounds {percent(least)} to {percent(most)}", "were every missing reward 0, or 1", least)
     for name, value in result.as_reported.items():
         yield _line(f"as reported: {name} {value}", "by the tool itself", value)
+    yield from result.remarks
+    if result.policy:
+        yield from _under(result.policy)
     if result.flags:
         yield f"flags {', '.join(result.flags)}"
+
+
+def _under(policy: PolicyAnswer) -> Iterator[str]:
+    """The numbers under a policy after its rule in words, and how they compare with the tool's own."""
+    counts = ", ".join(f"{name} {count:,}" for name, count in policy.counts.items())
+    yield f"under {policy.name}: {policy.rule} ({counts})"
+    for name, number in policy.numbers.items():
+        if isinstance(number, dict):
+            yield from (f"  {plain_name(f'{name}.{k}')} {percent(value)}" for k, value in number.items())
+            if not number:
+                yield f"  {name} is given for no k"
+        else:
+            yield f"  {name} {percent(number)}"
+    for compared in policy.compared:
+        yield f"  as reported: {compared.name} {compared.reported}, {_difference(compared)}"
+    theirs = policy.reported_under
+    if theirs not in (None, policy.name):
+        yield f"  the tool's own numbers follow {theirs}; compare them with --policy {theirs}"
+
+
+def _difference(compared: Compared) -> str:
+    if compared.equal:
+        return "equal to ours"
+    if compared.difference is None:
+        return "of which this policy gives no number here"
+    more = "more" if compared.difference > 0 else "less"
+    return f"ours is {compared.ours:.6g}, {abs(compared.difference):.6g} {more}"
 
 
 def _line(number: str, meaning: str, value: object) -> str:

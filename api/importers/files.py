@@ -9,14 +9,17 @@ from pathlib import Path
 
 from api.importers.run import Source
 from ledger.digests import open_regular
-from ledger.errors import BadInput, NotFound
+from ledger.errors import BadInput, NotFound, Refused
 
 LINE_BYTES_MAX = 16_000_000
 FILES_MAX = 10_000
+HEAD_BYTES = 4_096
 
 
-def find_files(path: Path, suffix: str) -> Sequence[Path]:
+def find_files(path: Path, suffix: str, *, leave_out: str | None = None) -> Sequence[Path]:
     """The file itself, or every file below a folder whose name ends so, in the order of their paths.
+
+    Folders whose path ends in `leave_out` are not looked into.
 
     Raises NotFound when nothing is there, BadInput when the folder holds none or more than 10,000.
     """
@@ -27,7 +30,7 @@ def find_files(path: Path, suffix: str) -> Sequence[Path]:
         return [path]
     found: list[Path] = []
     for folder, folders, names in os.walk(path):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not (leave_out and Path(folder, name).match(leave_out)))
         found += [Path(folder, name) for name in names if name.endswith(suffix)]
         if len(found) > FILES_MAX:
             raise BadInput(f"{shown(path)} holds more than {FILES_MAX:,} runs; import a part of it at a time.")
@@ -67,6 +70,15 @@ def read_whole(path: Path, *, bytes_max: int) -> tuple[bytes, Source]:
         data = file.read(bytes_max + 1)
     refuse_larger(path, len(data), bytes_max)
     return data, Source(shown(Path(path.name)), path, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def head_of(path: Path) -> bytes:
+    """The first 4 kB of an ordinary file, to see whose it is; nothing when it is none or cannot be read."""
+    try:
+        with open_regular(path) as file:
+            return file.read(HEAD_BYTES)
+    except (Refused, OSError):
+        return b""
 
 
 def refuse_larger(path: Path, size: int, bytes_max: int) -> None:

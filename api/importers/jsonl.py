@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from api.importers.files import Lines, find_files
+from api.importers.files import Lines, find_files, head_of
 from api.importers.rewards import dimensions_of, is_unusable, reward_of
 from api.importers.run import Failure, Member, NoReward, Options, Run, Source, Status, Trial
 from api.importers.strict_json import NotJson, read_value
@@ -20,6 +21,10 @@ from ledger.rules.forms import checked_task_name
 
 NAME = "jsonl"
 POLICIES: tuple[str, ...] = ()
+
+_HEAD = re.compile(
+    rb'(\xef\xbb\xbf)?\s*\{\s*"(task|attempt|reward|status|error|dimensions|artifacts|started_at|ended_at)"\s*:'
+)
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -80,6 +85,12 @@ def schema() -> dict[str, Any]:
 def find(path: Path) -> Sequence[Path]:
     """The file, or every `.jsonl` file below a folder."""
     return find_files(path, ".jsonl")
+
+
+def recognises(path: Path) -> bool:
+    """A `.jsonl` file whose first line begins with a key of ours and names a task."""
+    head = head_of(path) if path.suffix == ".jsonl" else b""
+    return _HEAD.match(head) is not None and b'"task"' in head
 
 
 def read(path: Path, options: Options) -> Iterator[Run]:

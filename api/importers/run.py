@@ -1,8 +1,13 @@
 """The neutral stream: what an importer reads out of a tool's files, before any of it is a fact.
 
 An importer is a module with `NAME`, `POLICIES` (the names `--policy` may give), `find(path)` (the runs that lie at a
-path) and `read(path, options)` (each run as a `Run`). `recording.import_run` takes a `Run` to facts, the same way for
-every tool.
+path), `read(path, options)` (each run as a `Run`) and `recognises(path)`, by which `el import auto` finds out whose a
+file or folder is. `recording.import_run` takes a `Run` to facts, the same way for every tool.
+
+`recognises` must be cheap and must not raise: it looks at names and at the first bytes of a file (`files.head_of`), and
+parses nothing. It says yes to what `find` takes and `read` understands when it is whole: the file of a run, or the
+folder of one run, never a folder that holds runs among other things. A folder that is recognised is not looked into for
+runs of other tools. No two importers may say yes to the same path; a run that is cut may be one that nobody knows.
 """
 
 from __future__ import annotations
@@ -143,6 +148,9 @@ class Importer(Protocol):
 
     def find(self, path: Path) -> Sequence[Path]:
         """The runs at a path: itself, or those below it when it is a folder."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a file, or a folder, is a run of this tool, by its names and first bytes. Raises nothing."""
 
     def read(self, path: Path, options: Options) -> Iterable[Run]:
         """The jobs that one of these runs holds. Raises BadInput when it cannot be read as what it should be."""

@@ -6,6 +6,7 @@ the conversation, which stays in the source file; `info`'s costs and the verifie
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from api.importers.files import find_files, read_whole, shown
+from api.importers.files import find_files, head_of, read_whole, shown
 from api.importers.rewards import is_unusable, reward_of
 from api.importers.run import Failure, Member, NoReward, Options, Run, Trial
 from api.importers.strict_json import NotJson, digest_of_value, read_array
@@ -21,6 +22,8 @@ from ledger.errors import BadInput
 
 NAME = "tau-bench"
 POLICIES: tuple[str, ...] = ("tau-1",)
+
+_HEAD = re.compile(rb'\s*\[\s*\{\s*"(task_id|trial|reward|info|traj)"\s*:')
 
 ERROR_TYPE = "RunError"  # the tool keeps an exception's text, not its class
 
@@ -51,6 +54,11 @@ class Row(msgspec.Struct, frozen=True):
 def find(path: Path) -> Sequence[Path]:
     """The file, or every `.json` file below a folder."""
     return find_files(path, ".json")
+
+
+def recognises(path: Path) -> bool:
+    """A `.json` file that begins with an array of the tool's rows."""
+    return path.suffix == ".json" and _HEAD.match(head_of(path)) is not None
 
 
 def read(path: Path, options: Options) -> Iterator[Run]:
