@@ -140,6 +140,7 @@ def rebuild(
     if unknown := sorted(set(names) - known):
         raise NotFound(f"There is no read model {unknown[0]!r}; there are {', '.join(sorted(known))}.")
     again = [model for model in models if not names or model.name in names]
+    _positions(engine, project_id, [model for model in models if model not in again])  # none of them may be outdated
     with writing(engine) as connection:
         for model in again:
             connection.execute(
@@ -212,7 +213,7 @@ class Follower(TrackingRecorder):
 
     def __init__(self, engine: Engine, name: str) -> None:
         self.engine = engine
-        self.name = name
+        self.name = f"follower/{name}"  # never the name of a read model
 
     def insert_tracking(self, tracking: Tracking) -> None:
         """Move forward in an application's log; going back or standing still is an IntegrityError."""

@@ -241,6 +241,16 @@ def test_a_model_of_another_definition_is_not_gone_on_with(engine: Engine) -> No
     assert dump(engine, project, READ_MODELS) == rebuilt(engine, LONG)
 
 
+def test_a_rebuild_drops_nothing_that_it_cannot_build_again(engine: Engine) -> None:
+    """While another read model is outdated, the rebuild of one is refused before its rows are gone."""
+    project = record(engine, LONG)
+    catch_up(engine, project, READ_MODELS)
+    newer = [m._replace(definition=2) if m is trials.MODEL else m for m in READ_MODELS]
+    with pytest.raises(OutdatedReadModel, match="el projection rebuild trials"):
+        rebuild(engine, project, newer, ["job_metrics"])
+    assert dump(engine, project, READ_MODELS) == rebuilt(engine, LONG)
+
+
 def test_an_unknown_fact_stops_every_model_before_it(engine: Engine) -> None:
     """It is never skipped: what came before it is followed, and the position says where it stands."""
     project = record(engine, LONG[:30])
