@@ -54,23 +54,27 @@ def encode(entries: Iterable[Entry]) -> list[Row]:
     entries = list(entries)
     encode_one, tags, new = _encoder.encode, TAGS, tuple.__new__
     try:
-        # The plain constructor of a tuple: a named tuple's own costs as much as the encoding.
-        rows = [new(Row, (e.stream, e.version, tags[type(e.fact)], encode_one(e))) for e in entries]
+        bodies = [encode_one(entry) for entry in entries]
     except UnicodeEncodeError as error:
         raise BadInput("A text holds a lone surrogate and cannot be stored; send valid Unicode.") from error
-    # NaN and infinity come out as null without a word, and an entry with them could not be read again.
-    suspect = [at for at, row in enumerate(rows) if b"null" in row[3] or len(row[3]) > ENTRY_BYTES_MAX]
-    for row, entry in ((rows[at], entries[at]) for at in suspect):
-        if not _is_finite(msgspec.to_builtins(entry.fact)):
-            raise BadInput(
-                f"A {row.tag} fact on {row.stream[:200]} holds NaN or infinity; only finite numbers are kept."
-            )
-        if len(row.body) > ENTRY_BYTES_MAX:
-            raise BadInput(
-                f"A {row.tag} fact on {row.stream[:200]} takes {len(row.body):,} bytes; "
-                f"an entry holds at most {ENTRY_BYTES_MAX:,}. Send less at once, or keep long content as an artifact."
-            )
+    # The plain constructor of a tuple: a named tuple's own costs as much as the encoding.
+    rows = [new(Row, (e.stream, e.version, tags[type(e.fact)], body)) for e, body in zip(entries, bodies, strict=True)]
+    # NaN and infinity come out as null without a word, and an entry with them could not be read again. One search
+    # through all bodies tells that there is nothing to look at more closely, which is nearly always so.
+    if b"null" in b"".join(bodies) or max(map(len, bodies), default=0) > ENTRY_BYTES_MAX:
+        for row, entry in zip(rows, entries, strict=True):
+            _refuse_unreadable(row, entry)
     return rows
+
+
+def _refuse_unreadable(row: Row, entry: Entry) -> None:
+    if not _is_finite(msgspec.to_builtins(entry.fact)):
+        raise BadInput(f"A {row.tag} fact on {row.stream[:200]} holds NaN or infinity; only finite numbers are kept.")
+    if len(row.body) > ENTRY_BYTES_MAX:
+        raise BadInput(
+            f"A {row.tag} fact on {row.stream[:200]} takes {len(row.body):,} bytes; "
+            f"an entry holds at most {ENTRY_BYTES_MAX:,}. Send less at once, or keep long content as an artifact."
+        )
 
 
 def schema_of(fact: AnyFact) -> int:

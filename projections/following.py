@@ -6,7 +6,7 @@ applied twice and nothing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from ledger.facts.entry import Entry, Recorded
 from ledger.facts.trial import Slot, slot_of
 from ledger.recorder import ProjectRecorder
 
-BATCH_ENTRIES = 10_000
+BATCH_ENTRIES = 4_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -196,6 +196,12 @@ def _upsert_sql(dialect: sa.Dialect, table: sa.Table) -> str:
     if others:
         return str(insert.on_conflict_do_update(index_elements=keys, set_=others).compile(dialect=dialect))
     return str(insert.on_conflict_do_nothing().compile(dialect=dialect))
+
+
+def runs_of(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Names in runs of at most `size`, as many as one statement may name."""
+    for start in range(0, len(names), size):
+        yield names[start : start + size]
 
 
 def microseconds(at: datetime) -> int:

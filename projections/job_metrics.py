@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 import sqlalchemy as sa
@@ -23,11 +23,11 @@ from ledger.facts.trial import (
     TrialStarted,
     TrialSucceeded,
 )
-from projections.following import Batch, ReadModel, upsert
+from projections.following import Batch, ReadModel, runs_of, upsert
 from projections.metrics import Metrics, measure
 from projections.tally import JobTally, MemberTally, Trial, member_tally
 
-TASKS_PER_SELECT = 250
+TASKS_PER_SELECT = 400
 MEMBERS_PER_READ = 1_000
 
 job_metrics = sa.Table(
@@ -87,16 +87,16 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
     if not touched:
         return
     members: dict[Key, Attempts] = {key: {} for key in touched}
-    for key, row in _read_members(connection, project_id, list(touched)):
+    for key, row in _read_members(connection, project_id, touched):
         members[key] = {attempt.attempt: attempt for attempt in row}
     jobs = _read_jobs(connection, project_id, {job_id for job_id, _ in touched})
-    before = {key: _contribution(attempts, jobs[key[0]][0].attempts) for key, attempts in members.items() if attempts}
+    before = {key: contribution(attempts, jobs[key[0]][0].attempts) for key, attempts in members.items() if attempts}
     for slot, _, entry in batch.of_trials:
         evolve(members[slot.job_id, slot.task], entry.fact, slot.attempt)
     for key, attempts in members.items():
         tally, endings, lost = jobs[key[0]]
         old_member, old_endings, old_lost = before.get(key, _NOTHING)
-        new_member, new_endings, new_lost = _contribution(attempts, tally.attempts)
+        new_member, new_endings, new_lost = contribution(attempts, tally.attempts)
         tally.replace_member(old_member, new_member)
         for total, new, old in ((endings, new_endings, old_endings), (lost, new_lost, old_lost)):
             for name in new:
@@ -182,7 +182,7 @@ def members_of(connection: Connection, project_id: str, job_id: str) -> Iterator
 _NOTHING: tuple[MemberTally | None, Counts, Counts] = (None, Counter(), Counter())
 
 
-def _contribution(attempts: Attempts, k: int) -> tuple[MemberTally | None, Counts, Counts]:
+def contribution(attempts: Attempts, k: int) -> tuple[MemberTally | None, Counts, Counts]:
     """What a member adds to its job: its tally, how its trials ended, which phases lost a reward."""
     rows = attempts.values()
     tally = member_tally(Trial(row.reward, row.status in _ENDED, row.attempt > k) for row in rows)
@@ -200,15 +200,17 @@ def _job_row(project_id: str, job_id: str, tally: JobTally, endings: Counts, los
     return (project_id, job_id, tally.to_json(), *counts)
 
 
-def _read_members(connection: Connection, project_id: str, keys: Sequence[Key]) -> Iterator[tuple[Key, list[Attempt]]]:
+def _read_members(connection: Connection, project_id: str, keys: Iterable[Key]) -> Iterator[tuple[Key, list[Attempt]]]:
+    by_job: dict[str, list[str]] = {}
+    for job_id, task in keys:
+        by_job.setdefault(job_id, []).append(task)
     table = job_tasks.c
-    for start in range(0, len(keys), TASKS_PER_SELECT):
-        some = keys[start : start + TASKS_PER_SELECT]
-        query = sa.select(table.job_id, table.task, table.attempts).where(
-            table.project_id == project_id, sa.tuple_(table.job_id, table.task).in_(some)
-        )
-        for job_id, task, attempts in connection.execute(query):
-            yield (job_id, task), _decode_attempts(attempts)
+    query = sa.select(table.task, table.attempts).where(table.project_id == project_id)
+    for job_id, tasks in by_job.items():
+        for some in runs_of(tasks, TASKS_PER_SELECT):
+            found = connection.execute(query.where(table.job_id == job_id, table.task.in_(some)))
+            for task, attempts in found.all():
+                yield (job_id, task), _decode_attempts(attempts)
 
 
 def _read_jobs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -28,9 +28,9 @@ from ledger.facts.trial import (
     TrialStarted,
     TrialSucceeded,
 )
-from projections.following import Batch, ReadModel, microseconds, remove, upsert
+from projections.following import Batch, ReadModel, microseconds, remove, runs_of, upsert
 
-SLOTS_PER_SELECT = 200
+TASKS_PER_SELECT = 400
 
 trials = sa.Table(
     "trials",
@@ -123,7 +123,8 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
     born = {slot for slot, _, entry in batch.of_trials if type(entry.fact) is TrialDispatched}
     rows: dict[Slot, TrialRow | None] = dict.fromkeys(born)
     touched = dict.fromkeys(slot for slot, _, _ in batch.of_trials if slot not in born)
-    rows.update(_read(connection, project_id, list(touched)))
+    rows.update(touched)
+    rows.update(_read(connection, project_id, touched))
     for slot, position, entry in batch.of_trials:
         rows[slot] = evolve(rows[slot], entry.fact, slot, position, microseconds(entry.at))
     upsert(connection, trials, [(project_id, *_astuple(row)) for row in rows.values() if row])
@@ -245,18 +246,17 @@ def _end(row: TrialRow, at_us: int, fact: TrialSucceeded | TrialFailed | TrialCa
         row.exit_code, row.duration_s = fact.exit_code if hasattr(fact, "exit_code") else None, fact.duration_s
 
 
-def _read(connection: Connection, project_id: str, slots: Sequence[Slot]) -> Iterable[tuple[Slot, TrialRow | None]]:
-    found: dict[Slot, TrialRow | None] = dict.fromkeys(slots)
-    for start in range(0, len(slots), SLOTS_PER_SELECT):
-        some = slots[start : start + SLOTS_PER_SELECT]
-        query = sa.select(*_COLUMNS).where(
-            trials.c.project_id == project_id,
-            sa.tuple_(trials.c.job_id, trials.c.attempt, trials.c.task).in_([tuple(slot) for slot in some]),
-        )
-        for row in connection.execute(query):
-            trial = TrialRow(*row)
-            found[Slot(trial.job_id, trial.attempt, trial.task)] = trial
-    return found.items()
+def _read(connection: Connection, project_id: str, slots: Iterable[Slot]) -> Iterator[tuple[Slot, TrialRow]]:
+    """The rows there are. Asked for attempt by attempt of each job: for whole slots at once, SQLite would scan."""
+    by_attempt: dict[tuple[str, int], list[str]] = {}
+    for job_id, attempt, task in slots:
+        by_attempt.setdefault((job_id, attempt), []).append(task)
+    query = sa.select(*_COLUMNS).where(trials.c.project_id == project_id)
+    for (job_id, attempt), tasks in by_attempt.items():
+        for some in runs_of(tasks, TASKS_PER_SELECT):
+            here = (trials.c.job_id == job_id, trials.c.attempt == attempt, trials.c.task.in_(some))
+            for row in connection.execute(query.where(*here)).all():
+                yield Slot(job_id, attempt, row.task), TrialRow(*row)
 
 
 def why_no_reward(row: TrialRow) -> str | None:
