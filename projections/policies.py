@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from fractions import Fraction
-from math import comb
 from typing import NamedTuple
 
 import msgspec
 
 from ledger.errors import BadInput
+from projections.estimators import Tasks, all_pass, any_pass, count_tasks, mean_over_tasks, powers_of_two, ratio
 from projections.job_metrics import Attempt
 from projections.metrics import measure
 from projections.tally import JobTally, Trial, member_tally
 
 Number = float | dict[str, float] | None  # one number, or one for each k
-Estimate = Callable[[int, int, int], int]  # n trials, c passed, k -> favourable choices of C(n, k)
 
 _ENDED = frozenset({"succeeded", "failed", "canceled"})
 _TAU_TOLERANCE = 1e-6
+_HARBOR_NAMES = {"mean": "reward"}  # where trials have several numbers, each mean is called like its number
 
 
 class Outcome(NamedTuple):
@@ -62,13 +61,17 @@ class PolicyNumbers(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """A rule with its name, in one sentence, and as formulas. `leaves_out` names the error types it drops."""
+    """A rule with its name, in one sentence, and as formulas.
+
+    `leaves_out` names the error types it drops; `printed_as` gives a number's other name in what its tool prints.
+    """
 
     name: str
     rule: str
     formulas: Callable[[JobTrials], PolicyNumbers]
     passes: Callable[[float], bool] = lambda reward: reward == 1
     leaves_out: frozenset[str] = frozenset()
+    printed_as: Mapping[str, str] = {}
 
 
 def policy_named(name: str) -> Policy:
@@ -128,13 +131,13 @@ def _harbor_left_out(job: JobTrials) -> PolicyNumbers:
     return _harbor(job, _by_size(job, lambda task: task.scored), job.tally.scored)
 
 
-def _harbor(job: JobTrials, tasks: _Tasks, trials: int) -> PolicyNumbers:
+def _harbor(job: JobTrials, tasks: Tasks, trials: int) -> PolicyNumbers:
     """Its pass@k is empty where any reward is not 0 or 1."""
     least = 0 if job.tally.non_binary else min(tasks, default=0)
-    ks = set(range(5, least + 1, 5)) | _powers_of_two(least)
+    ks = set(range(5, least + 1, 5)) | powers_of_two(least)
     return PolicyNumbers(
-        {"mean": _ratio(job.tally.reward_sum, trials), "pass_at_k": _over_tasks(tasks, sorted(ks), _any_pass)},
-        {"trials": trials, "tasks": _count(tasks)},
+        {"mean": ratio(job.tally.reward_sum, trials), "pass_at_k": mean_over_tasks(tasks, sorted(ks), any_pass)},
+        {"trials": trials, "tasks": count_tasks(tasks)},
     )
 
 
@@ -142,9 +145,9 @@ def _terminal_bench(job: JobTrials) -> PolicyNumbers:
     """Its k are powers of two, 5 and 10."""
     tasks = _by_size(job, lambda task: task.scored + task.missing)
     least = min(tasks, default=0)
-    ks = _powers_of_two(least) | {k for k in (5, 10) if k <= least}
+    ks = powers_of_two(least) | {k for k in (5, 10) if k <= least}
     return PolicyNumbers(
-        {"accuracy": _ratio(job.passed, job.trials), "pass_at_k": _over_tasks(tasks, sorted(ks), _any_pass)},
+        {"accuracy": ratio(job.passed, job.trials), "pass_at_k": mean_over_tasks(tasks, sorted(ks), any_pass)},
         {"n_resolved": job.passed, "n_unresolved": job.trials - job.passed},
     )
 
@@ -155,10 +158,10 @@ def _tau_1(job: JobTrials) -> PolicyNumbers:
     tasks = _by_size(job, lambda _: most)
     return PolicyNumbers(
         {
-            "avg_reward": _ratio(job.tally.reward_sum, job.trials),
-            "pass_hat_k": _over_tasks(tasks, range(1, most + 1), _all_pass),
+            "avg_reward": ratio(job.tally.reward_sum, job.trials),
+            "pass_hat_k": mean_over_tasks(tasks, range(1, most + 1), all_pass),
         },
-        {"trials": job.trials, "tasks": _count(tasks)},
+        {"trials": job.trials, "tasks": count_tasks(tasks)},
     )
 
 
@@ -168,16 +171,16 @@ def _tau_2(job: JobTrials) -> PolicyNumbers:
     most = min(job.tally.attempts, min(tasks, default=0))
     return PolicyNumbers(
         {
-            "avg_reward": _ratio(job.tally.reward_sum, job.tally.scored),
-            "pass_hat_ks": _over_tasks(tasks, range(1, most + 1), _all_pass),
+            "avg_reward": ratio(job.tally.reward_sum, job.tally.scored),
+            "pass_hat_ks": mean_over_tasks(tasks, range(1, most + 1), all_pass),
         },
-        {"total_simulations": job.trials, "total_tasks": _count(tasks)},
+        {"total_simulations": job.trials, "total_tasks": count_tasks(tasks)},
     )
 
 
 def _swe_bench(job: JobTrials) -> PolicyNumbers:
     return PolicyNumbers(
-        {"resolved_rate": _ratio(job.passed, job.slots)},
+        {"resolved_rate": ratio(job.passed, job.slots)},
         {"resolved_instances": job.passed, "total_instances": job.slots},
     )
 
@@ -190,9 +193,17 @@ POLICIES: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (
         Policy("unknown", "What is unknown stays unknown: a trial without a reward is in no number.", _unknown),
-        Policy("harbor-0.25", "A trial that ended without a reward counts as 0, and its task stays.", _harbor_zero),
         Policy(
-            "harbor-0.26", "A trial without a reward is left out, and so is a task with no other.", _harbor_left_out
+            "harbor-0.25",
+            "A trial that ended without a reward counts as 0, and its task stays.",
+            _harbor_zero,
+            printed_as=_HARBOR_NAMES,
+        ),
+        Policy(
+            "harbor-0.26",
+            "A trial without a reward is left out, and so is a task with no other.",
+            _harbor_left_out,
+            printed_as=_HARBOR_NAMES,
         ),
         Policy("terminal-bench", "A trial that ended without a reward counts as not resolved.", _terminal_bench),
         Policy("tau-1", "A run that died counts as a reward of 0.0.", _tau_1, _passes_in_tau),
@@ -212,48 +223,10 @@ POLICIES: Mapping[str, Policy] = {
 }
 
 
-# --- their arithmetic ------------------------------------------------------------------------------------------------
-
-_Tasks = dict[int, Counter[int]]  # trials of a task -> passed of them -> how many tasks
-
-
-def _by_size(job: JobTrials, size: Callable[[Outcome], int]) -> _Tasks:
+def _by_size(job: JobTrials, size: Callable[[Outcome], int]) -> Tasks:
     """The job's tasks by their number of trials and of passes; those of size 0 have none."""
-    tasks: _Tasks = {}
+    tasks: Tasks = {}
     for task, count in job.outcomes.items():
         if n := size(task):
             tasks.setdefault(n, Counter())[task.passed] += count
     return tasks
-
-
-def _count(tasks: _Tasks) -> int:
-    return sum(counts.total() for counts in tasks.values())
-
-
-def _any_pass(n: int, c: int, k: int) -> int:
-    return comb(n, k) - comb(n - c, k)
-
-
-def _all_pass(n: int, c: int, k: int) -> int:  # noqa: ARG001 - the form of an Estimate
-    return comb(c, k)
-
-
-def _over_tasks(tasks: _Tasks, ks: Iterable[int], estimate: Estimate) -> dict[str, float]:
-    """For each k, the mean over tasks of an estimate; k is at most the n of every task."""
-    found = {}
-    for k in ks:
-        sums = (
-            Fraction(sum(count * estimate(n, c, k) for c, count in counts.items()), comb(n, k))
-            for n, counts in tasks.items()
-        )
-        found[str(k)] = float(sum(sums, Fraction(0)) / _count(tasks))
-    return found
-
-
-def _powers_of_two(most: int) -> set[int]:
-    """2, 4, 8, ... up to the most."""
-    return {1 << power for power in range(1, most.bit_length())}
-
-
-def _ratio(total: Fraction | int, count: int) -> float | None:
-    return float(Fraction(total) / count) if count else None

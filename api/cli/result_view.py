@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from api.answers import Compared, PolicyAnswer, ResultAnswer
-from api.cli.output import GAP, say, say_table
+from api.cli.output import GAP, harmless, say, say_table
 from api.under_policy import plain_name
 from projections.job_metrics import Attempt
 from projections.metrics import Interval
@@ -56,8 +56,8 @@ def _numbers(result: ResultAnswer) -> Iterator[str]:
         least, most = result.score_bounds
         yield _line(f"bounds {percent(least)} to {percent(most)}", "were every missing reward 0, or 1", least)
     for name, value in result.as_reported.items():
-        yield _line(f"as reported: {name} {value}", "by the tool itself", value)
-    yield from result.remarks
+        yield _line(harmless(f"as reported: {name} {value}"), "by the tool itself", value)
+    yield from map(harmless, result.remarks)
     if result.policy:
         yield from _under(result.policy)
     if result.flags:
@@ -76,7 +76,7 @@ def _under(policy: PolicyAnswer) -> Iterator[str]:
         else:
             yield f"  {name} {percent(number)}"
     for compared in policy.compared:
-        yield f"  as reported: {compared.name} {compared.reported}, {_difference(compared)}"
+        yield harmless(f"  as reported: {compared.name} {compared.reported}, {_difference(compared)}")
     theirs = policy.reported_under
     if theirs not in (None, policy.name):
         yield f"  the tool's own numbers follow {theirs}; compare them with --policy {theirs}"
