@@ -12,7 +12,15 @@ from sqlalchemy.engine import Connection
 from ledger.database import metadata
 from ledger.errors import NotFound
 from ledger.facts.catalogue import Task
-from ledger.facts.job import JobCanceled, JobCompleted, JobFailed, JobMembersSelected, JobSubmitted
+from ledger.facts.job import (
+    JobCanceled,
+    JobCompleted,
+    JobFailed,
+    JobMembersSelected,
+    JobOriginSealed,
+    JobSubmitted,
+    Origin,
+)
 from ledger.facts.trial import TrialDispatched
 from projections.catalogue import dataset_tasks
 from projections.following import Batch, ReadModel, microseconds
@@ -50,7 +58,10 @@ ID_BEGINNING_CHARS_MIN = 4
 
 
 class JobRow(msgspec.Struct, frozen=True):
-    """A job. `position` is that of its submission; times are in microseconds since 1970 UTC."""
+    """A job. `position` is that of its submission; times are in microseconds since 1970 UTC.
+
+    The manifest has the origin that was sealed later, if one was.
+    """
 
     job_id: str
     status: str
@@ -85,6 +96,8 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
                     "position": position,
                 }
                 connection.execute(jobs.insert(), row)
+            case JobOriginSealed(origin=origin):
+                _seal(connection, project_id, job_id, origin)
             case JobCompleted():
                 _end(connection, project_id, job_id, "completed", None, microseconds(entry.at))
             case JobFailed(error_type=error_type):
@@ -177,6 +190,12 @@ def find_member(connection: Connection, project_id: str, manifest: JobSubmitted,
 def _row(row: sa.Row[Any]) -> JobRow:
     job_id, status, manifest, *rest = row
     return JobRow(job_id, status, msgspec.json.decode(manifest, type=JobSubmitted), *rest)
+
+
+def _seal(connection: Connection, project_id: str, job_id: str, origin: Origin) -> None:
+    manifest = msgspec.structs.replace(get_job(connection, project_id, job_id).manifest, origin=origin)
+    sealed = jobs.update().where(_ONE).values(manifest=msgspec.json.encode(manifest))
+    connection.execute(sealed, {"p": project_id, "j": job_id})
 
 
 def _end(connection: Connection, project_id: str, job_id: str, status: str, reason: str | None, ended_us: int) -> None:

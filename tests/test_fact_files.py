@@ -24,6 +24,7 @@ SUMS = {
     "job-completed.json": "a787a9920fb4d6b8b88326f03912b3219c5e821d392316a82079eb086af9bed8",
     "job-failed.json": "b3af190dfc38f9caf00e4628d1621c1a8b67ca9fb04614373163e2cc863df4dc",
     "job-members-selected.json": "d90453229660fd8f298c2c459175159357136fbeaf9645f69e5a83ac19247a6a",
+    "job-origin-sealed.json": "aeaf0501ac5cbfd114713713e5aaf3d734968a8c9a297e02c7bf97f76fe3b7a4",
     "job-retry-requested.json": "e68dfc03b9949bb3fe63cca0661fe31d9e9b8ddb3ce76bfe384374e0e79b1db6",
     "job-submitted.json": "ba7b9723dae6019d112e23ce722d459a2a48b75a08050cfee1dba7b289854063",
     "profile-published.json": "10d8751599549a378662b44510b53e8eebbbc40c7525ef5cae87939d65113b04",

@@ -12,6 +12,7 @@ from ledger.facts.job import (
     JobCompleted,
     JobFailed,
     JobMembersSelected,
+    JobOriginSealed,
     JobRetryRequested,
     Origin,
     is_job_id,
@@ -23,6 +24,7 @@ from ledger.rules.job import (
     fail_job,
     finish_job,
     request_retry,
+    seal_origin,
     submit_job,
 )
 from tests.given import SHA_A, SHA_B, given, manifest
@@ -141,6 +143,19 @@ def test_an_imported_job_is_not_retried() -> None:
     given(imported).when(request_retry, task=TASK, attempt_min=1, reason="x").refused(NotAllowed, "imported")
 
 
+def test_an_origin_is_sealed_once() -> None:
+    """A followed import says at its end what it was made of; a repeat is nothing new, another content is refused."""
+    growing, whole = manifest(origin=Origin("import")), Origin("import", sources=SHA_A, as_reported={"mean": 0.5})
+    sealed = JobOriginSealed("r2", whole)
+    given(growing).when(seal_origin, request_id="r2", origin=whole).then(sealed)
+    given(growing, JobCanceled()).when(seal_origin, request_id="r2", origin=whole).then(sealed)
+    given(growing, sealed).when(seal_origin, request_id="r2", origin=whole).then()
+    given(growing, sealed).when(seal_origin, request_id="r3", origin=whole).refused(Conflict, "sealed already")
+    given(WHOLE).when(seal_origin, request_id="r2", origin=whole).refused(NotAllowed, "not imported")
+    infinite = Origin("import", as_reported={"mean": math.inf})
+    given(growing).when(seal_origin, request_id="r2", origin=infinite).refused(BadInput, "not finite")
+
+
 def test_a_retry_has_a_reason() -> None:
     """An attempt beyond what was asked for has to be explained later."""
     given(WHOLE).when(request_retry, task=TASK, attempt_min=1, reason="").refused(BadInput, "reason")
@@ -176,6 +191,7 @@ def test_a_job_is_called_off_once() -> None:
         (finish_job, {"failed_trials": 0}),
         (fail_job, {"error_type": "x"}),
         (request_retry, {"task": TASK, "attempt_min": 1, "reason": "x"}),
+        (seal_origin, {"request_id": "r", "origin": Origin("import")}),
     ],
 )
 def test_nothing_happens_to_a_job_that_is_not_there(rule: Any, arguments: dict[str, Any]) -> None:

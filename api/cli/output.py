@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Protocol
 
 import msgspec
 import typer
@@ -102,8 +102,14 @@ def harmless(text: str) -> str:
     )
 
 
+class Done(Protocol):
+    """Tells a progress bar how much is done, and of how much where that was not known before."""
+
+    def __call__(self, done: int, total: int | None = None) -> None: ...
+
+
 @contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total: int | None) -> Iterator[Done]:
     """A progress bar on standard error, shown on a terminal only. The value is called with how much is done."""
     bar = Progress(
         TextColumn("{task.description}"),
@@ -116,7 +122,7 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     )
     with bar:
         task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        yield lambda done, total=None: bar.update(task, completed=done, total=total)
 
 
 def fail(error: EvalLedgerError) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from api.importers.run import Member, Run
 from ledger.application import Ledger, Rule
-from ledger.digests import digest_of_names, members_digest
+from ledger.digests import digest_of_names, framed, members_digest
 from ledger.errors import BadInput, Conflict
 from ledger.facts.catalogue import Task, dataset_stream
 from ledger.rules import catalogue as rules
@@ -43,8 +44,13 @@ def dataset_of(ledger: Ledger, run: Run, ref: str | None, runner: str) -> Target
     name = checked_ref(ref).rpartition("@")[0] if ref else f"{ref_part(run.tool)}/{ref_part(run.name)}"
     tasks = [Task(member.task, _digest(run.tool, name, member)) for member in run.members]
     digest = members_digest((task.name, task.digest) for task in tasks)
-    ref = ref or f"{name}@{digest[:12]}"
-    had: Dataset | None = ledger.state(dataset_stream(ref))
+    named = ref or f"{name}@{digest[:12]}"
+    had: Dataset | None = ledger.state(dataset_stream(named))
+    if ref is None and had and had.published and had.published.runner != runner:
+        # Nobody asked for that name: the same tasks under another runner are a revision of their own.
+        named = f"{name}@{hashlib.sha256(framed(digest, runner)).hexdigest()[:12]}"
+        had = ledger.state(dataset_stream(named))
+    ref = named
     if had is not None and had.published is not None:
         return _existing(run, ref, had, tasks, runner)
     by_name = any(member.digest is None for member in run.members)

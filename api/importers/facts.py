@@ -112,6 +112,8 @@ def _ended(trial: Trial, texts: Texts) -> TrialSucceeded | TrialFailed | TrialCa
 
 def _duration_s(trial: Trial) -> float | None:
     """How long a trial ran by the tool's own clock; None when that clock ran backwards."""
+    if trial.duration_s is not None:
+        return trial.duration_s
     if trial.started_at is None or trial.ended_at is None or trial.ended_at < trial.started_at:
         return None
     return (trial.ended_at - trial.started_at).total_seconds()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -16,17 +16,16 @@ from api.importers.rewards import dimensions_of, is_unusable, reward_of
 from api.importers.run import Failure, Member, NoReward, Options, Run, Source, Status, Trial
 from api.importers.strict_json import NotJson, read_value
 from ledger.errors import BadInput
-from ledger.facts.trial import ArtifactPersisted, Phase
+from ledger.facts.trial import ArtifactPersisted, Phase, WhyNoReward
 from ledger.rules.forms import checked_task_name
 
 NAME = "jsonl"
 POLICIES: tuple[str, ...] = ()
 
-_HEAD = re.compile(
-    rb'(\xef\xbb\xbf)?\s*\{\s*"(task|attempt|reward|status|error|dimensions|artifacts|started_at|ended_at)"\s*:'
-)
-
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+# Why a trial has no reward; the first two say that the trial's end is all there is to say.
+NoRewardWord = Literal["trial-error", "canceled"] | WhyNoReward
 
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with its offset from UTC")]
 
@@ -35,7 +34,7 @@ class Error(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a trial failed."""
 
     type: Annotated[str, Meta(min_length=1, max_length=200, description="the kind of error, such as AgentTimeout")]
-    exit_code: Annotated[int, Meta(ge=-(2**31), le=2**32)] | None = None
+    exit_code: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     phase: Phase = "unknown"
     message: Annotated[str, Meta(description="free text; kept as an artifact, never in a fact")] | None = None
 
@@ -45,7 +44,8 @@ class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(min_length=1, max_length=1_000)]
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-    size: Annotated[int, Meta(ge=0, le=2**53, description="bytes")]
+    size: Annotated[int, Meta(ge=0, le=2**63 - 1, description="bytes")]
+    role: Literal["output", "stdout", "stderr", "message", "reward", "result", "source"] = "output"
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,6 +63,8 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             extra_json_schema={"type": ["number", "null"]},
         ),
     ] = UNSET
+    no_reward: Annotated[NoRewardWord, Meta(description="why there is none; not beside a `reward`")] | None = None
+    raw_reward: Annotated[str, Meta(description="what stood in the reward's place; with `no_reward`")] | None = None
     status: Annotated[Status, Meta(description="absent: failed where there is an error, else succeeded")] | None = None
     error: Annotated[Error, Meta(description="only of a failed trial")] | None = None
     dimensions: Annotated[
@@ -72,9 +74,13 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             extra_json_schema={"type": ["object", "null"], "additionalProperties": {"type": "number"}},
         ),
     ] = None
+    composite: Annotated[float, Meta(description="the structured result as one number")] | None = None
     artifacts: list[Artifact] | None = None
     started_at: Instant | None = None
     ended_at: Instant | None = None
+
+
+_HEAD = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"(%s)"\s*:' % "|".join(Row.__struct_fields__).encode())
 
 
 def schema() -> dict[str, Any]:
@@ -208,27 +214,41 @@ def _trial(row: Row) -> Trial | None:
         raise BadInput(f"it has an `error` and the status {status}; only a failed trial has one.")
     if (row.ended_at and status in ("queued", "running")) or (row.started_at and status == "queued"):
         raise BadInput(f"it has a time that contradicts the status {status}.")
-    reward: float | NoReward | None = None
-    if row.reward is not UNSET:
-        reward = reward_of(row.reward)
-    elif status in ("succeeded", "canceled"):
-        reward = NoReward("not-reported")
     failure = None
     if status == "failed":
         error = row.error or Error("unknown")
         failure = Failure(error.type, error.phase, error.exit_code, error.message)
-    artifacts = tuple(ArtifactPersisted(part.name, part.sha256, part.size) for part in row.artifacts or ())
+    artifacts = tuple(ArtifactPersisted(part.name, part.sha256, part.size, part.role) for part in row.artifacts or ())
     return Trial(
         row.task,
         row.attempt,
         status,
-        reward,
+        _reward(row, status),
         failure,
         dimensions_of(row.dimensions),
         artifacts,
         _utc(row.started_at),
         _utc(row.ended_at),
+        row.composite,
     )
+
+
+def _reward(row: Row, status: Status) -> float | NoReward | None:
+    if row.reward is not UNSET:
+        if row.no_reward or row.raw_reward is not None:
+            raise BadInput("it has a `reward` and says that there is none; only one of both can hold.")
+        return reward_of(row.reward)
+    if row.raw_reward is not None and row.no_reward in (None, "trial-error", "canceled"):
+        raise BadInput("its `raw_reward` needs a `no_reward` that says why it could not be used.")
+    match row.no_reward:
+        case None:
+            return NoReward("not-reported") if status in ("succeeded", "canceled") else None
+        case "trial-error" | "canceled":
+            if (row.no_reward, status) not in (("trial-error", "failed"), ("canceled", "canceled")):
+                raise BadInput(f"its `no_reward` {row.no_reward} contradicts the status {status}.")
+            return None
+        case why:
+            return NoReward(why, None if row.raw_reward is None else row.raw_reward.encode())
 
 
 def _utc(at: datetime | None) -> datetime | None:

@@ -6,28 +6,26 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from api.client import Client
-from api.importers.dataset import Target, dataset_of, ref_part
+from api.importers.dataset import Target, dataset_of
 from api.importers.facts import Texts, rules_of
+from api.importers.identity import Asked, differences, identify, is_same
 from api.importers.run import Run, Source
 from ledger.application import Rule, ask
-from ledger.digests import framed
-from ledger.errors import BadInput, ConcurrentWrite, Conflict, EvalLedgerError
+from ledger.errors import BadInput, ConcurrentWrite, Conflict
 from ledger.facts.catalogue import RunnerPublished, Scalar, dataset_stream, runner_stream
-from ledger.facts.job import JobSubmitted, Origin, job_id_for, job_stream
+from ledger.facts.job import JobSubmitted, Origin, job_stream
 from ledger.facts.trial import trial_stream
 from ledger.rules import catalogue as catalogue_rules
 from ledger.rules import job as job_rules
-from ledger.rules.forms import checked_ref
 
 IMPORTER = "evalledger/1"
 TRIALS_PER_BATCH = 1_000
 TRIES_MAX = 5
-LISTING_BYTES_MAX = 10_000_000
 
 Batch = list[tuple[str, Sequence[Rule]]]
 
@@ -43,16 +41,6 @@ class Imported(msgspec.Struct, frozen=True):
     entries_written: int
     flags: tuple[str, ...]
     as_reported: dict[str, Scalar]
-
-
-class _Asked(NamedTuple):
-    """What identifies the job of a run: by content, or by the tool's own run id with the content as the request."""
-
-    job_id: str
-    request_id: str
-    attempts: int
-    runner: str
-    dataset: str | None
 
 
 def import_run(
@@ -74,99 +62,66 @@ def import_run(
         BadInput: the run holds what the rules refuse.
         Conflict: the run id, or the dataset, is there already with other content; names what differs.
     """
-    asked = _identify(client.project, run, dataset or run.dataset, runner, attempts)
+    asked = identify(client.project, run, dataset or run.dataset, runner, attempts)
     for _ in range(TRIES_MAX):
         if unchanged := _find_earlier(client, run, asked):
             return unchanged
         target = dataset_of(client.ledger, run, asked.dataset, asked.runner)
-        listing = _listing(run.sources)
-        manifest = _manifest(run, asked, target, hashlib.sha256(listing).hexdigest())
+        listing = listing_of(run.sources)
+        manifest = manifest_of(asked, target, origin_of(run, asked, listing))
         texts = Texts(client.artifacts)
-        batches = _batches(client, run if keep_artifacts else _without_files(run), manifest, target, texts)
+        batches = _batches(client, run if keep_artifacts else without_files(run), manifest, target, texts)
         if dry_run:
             count = sum(len(ask(stream, None, rules)) for batch in batches for stream, rules in batch)
-            return _imported(manifest, "planned", count)
-        _keep_sources(client, run.sources if keep_artifacts else (), listing)
+            return imported(manifest, "planned", count)
+        keep_sources(client, run.sources if keep_artifacts else (), listing)
         try:
-            count = client.ledger.record_new(_stored(batches, texts))
+            count = client.ledger.record_new(stored(batches, texts))
         except ConcurrentWrite:
             continue  # somebody recorded this run, its dataset or its runner meanwhile: look again
-        return _imported(manifest, "imported", count)
+        return imported(manifest, "imported", count)
     raise ConcurrentWrite("The same dataset is being published all the time; try again later.")
 
 
-def _without_files(run: Run) -> Run:
+def without_files(run: Run) -> Run:
+    """The run without the files of its trials, whose digests its sources still tell."""
     trials = run.trials
     return msgspec.structs.replace(
         run, trials=lambda: (msgspec.structs.replace(trial, files=()) if trial.files else trial for trial in trials())
     )
 
 
-def _identify(project: str, run: Run, dataset: str | None, runner: str | None, attempts: int | None) -> _Asked:
-    """The request is the content: the digests of the files and what else shapes the manifest; no path, no name."""
-    runner = checked_ref(runner or f"{ref_part(run.tool)}@{ref_part(run.tool_version or 'unknown')}")
-    k = run.attempts if attempts is None else attempts
-    parts = framed(
-        "import/1", run.tool, runner, dataset or "", str(k), run.policy or "", *sorted(s.sha256 for s in run.sources)
-    )
-    request_id = f"import/{run.tool}/{hashlib.sha256(parts).hexdigest()}"
-    named = request_id if run.run_id is None else f"import/{run.tool}/run/{run.run_id}"
-    return _Asked(job_id_for(project, named), request_id, k, runner, dataset)
-
-
-def _find_earlier(client: Client, run: Run, asked: _Asked) -> Imported | None:
+def _find_earlier(client: Client, run: Run, asked: Asked) -> Imported | None:
     """The job of this run, when it was imported before. Raises Conflict when it had other content then."""
     state: job_rules.Job | None = client.ledger.state(job_stream(asked.job_id))
     if state is None or state.manifest is None:
         return None
-    had = state.manifest
-    if had.request_id != asked.request_id:
-        differs = [
-            f"{what}: {before}, now {now}"
-            for what, before, now in (
-                ("attempts", had.attempts, asked.attempts),
-                ("runner", had.runner, asked.runner),
-                ("dataset", had.dataset, asked.dataset or had.dataset),
-                ("policy", had.origin.policy, run.policy),
-            )
-            if before != now
-        ]
+    if not is_same(client.project, run, asked, state):
         raise Conflict(
-            f"The run {run.run_id!r} of {run.tool} was imported already, as job {had.job_id}, with other content.",
-            differs + _different_files(client, had.origin.sources, run.sources),
+            f"The run {run.run_id!r} of {run.tool} was imported already, as job {asked.job_id}, with other content.",
+            differences(client, run, asked, state),
         )
-    return _imported(had, "unchanged", 0)
+    origin = state.sealed.origin if state.sealed else state.manifest.origin
+    return imported(msgspec.structs.replace(state.manifest, origin=origin), "unchanged", 0)
 
 
-def _different_files(client: Client, listing: str | None, sources: Sequence[Source]) -> list[str]:
-    """Which source files differ from those of an earlier import, as far as its listing can still be read."""
-    try:
-        rows = msgspec.json.decode(client.artifacts.read_bytes(listing or "", max_bytes=LISTING_BYTES_MAX))
-    except EvalLedgerError:
-        return ["its source files, whose list is no longer there"]
-    before = {row["path"]: row["sha256"] for row in rows}
-    now = {source.path: source.sha256 for source in sources}
-    if sorted(before.values()) == sorted(now.values()):
-        return []
-    return [
-        *(f"file {path} is no longer there" for path in before if path not in now),
-        *(f"file {path} is new" for path in now if path not in before),
-        *(f"file {path} has other content" for path in now if path in before and before[path] != now[path]),
-    ]
-
-
-def _manifest(run: Run, asked: _Asked, target: Target, listing: str) -> JobSubmitted:
+def origin_of(run: Run, asked: Asked, listing: bytes) -> Origin:
+    """Where a run came from; its source files are named by their listing, which is an artifact."""
     extra = {"extra-trials"} if run.attempt_max > asked.attempts else set()
-    origin = Origin(
+    return Origin(
         kind="import",
         tool=run.tool,
         tool_version=run.tool_version,
         importer=IMPORTER,
         policy=run.policy,
-        sources=listing,
+        sources=hashlib.sha256(listing).hexdigest(),
         flags=tuple(sorted({*run.flags} | extra)),
         as_reported=dict(run.as_reported),
     )
+
+
+def manifest_of(asked: Asked, target: Target, origin: Origin) -> JobSubmitted:
+    """What is asked for: the members of the target, k times each."""
     return JobSubmitted(
         job_id=asked.job_id,
         dataset=target.ref,
@@ -180,19 +135,24 @@ def _manifest(run: Run, asked: _Asked, target: Target, listing: str) -> JobSubmi
     )
 
 
-def _batches(client: Client, run: Run, manifest: JobSubmitted, target: Target, texts: Texts) -> Iterator[Batch]:
-    """Every stream of the run: what of the catalogue is missing, the job, then its trials, many at a time."""
+def first_batch(client: Client, manifest: JobSubmitted, target: Target, *more: Rule) -> Batch:
+    """What of the catalogue is missing, and the job with its manifest and what more its stream is asked."""
     first: Batch = []
     if client.ledger.state(runner_stream(manifest.runner)) is None:
         runner = RunnerPublished(manifest.runner, "external")
         first.append((runner_stream(manifest.runner), [partial(catalogue_rules.publish_runner, runner=runner)]))
     if target.publish:
         first.append((dataset_stream(target.ref), [target.publish]))
-    # A stream is given once, so the job's end stands before its trials; one transaction shows both at once.
     selected = target.tasks if target.subset else ()
     submit = partial(job_rules.submit_job, manifest=manifest, selected=selected)
+    return [*first, (job_stream(manifest.job_id), [submit, *more])]
+
+
+def _batches(client: Client, run: Run, manifest: JobSubmitted, target: Target, texts: Texts) -> Iterator[Batch]:
+    """Every stream of the run: what of the catalogue is missing, the job, then its trials, many at a time."""
+    # A stream is given once, so the job's end stands before its trials; one transaction shows both at once.
     finish = partial(job_rules.finish_job, failed_trials=run.failed_trials)
-    yield [*first, (job_stream(manifest.job_id), [submit, finish])]
+    yield first_batch(client, manifest, target, finish)
     job_id, trials = manifest.job_id, run.trials()
     digests = {task.name: task.digest for task in target.tasks}
     while some := list(islice(trials, TRIALS_PER_BATCH)):
@@ -202,19 +162,21 @@ def _batches(client: Client, run: Run, manifest: JobSubmitted, target: Target, t
         ]
 
 
-def _stored(batches: Iterator[Batch], texts: Texts) -> Iterator[Batch]:
+def stored(batches: Iterator[Batch], texts: Texts) -> Iterator[Batch]:
     """The batches, each once the texts that its facts name are stored."""
     for batch in batches:
         texts.flush()
         yield batch
 
 
-def _listing(sources: Sequence[Source]) -> bytes:
+def listing_of(sources: Sequence[Source]) -> bytes:
+    """The list of source files that the job names by its digest."""
     rows = [{"path": source.path, "sha256": source.sha256, "size": source.size} for source in sources]
     return msgspec.json.encode(sorted(rows, key=lambda row: str(row["path"])))
 
 
-def _keep_sources(client: Client, sources: Sequence[Source], listing: bytes) -> None:
+def keep_sources(client: Client, sources: Sequence[Source], listing: bytes) -> None:
+    """Store the list, and the files themselves. Raises BadInput when one is not what it was when it was read."""
     size_max = max((source.size for source in sources), default=0)
     _, *kept = client.artifacts.put_many([listing, *(source.file for source in sources)], max_bytes=size_max)
     for source, stored in zip(sources, kept, strict=True):
@@ -222,7 +184,7 @@ def _keep_sources(client: Client, sources: Sequence[Source], listing: bytes) -> 
             raise BadInput(f"{source.path} changed while it was read; import it again.")
 
 
-def _imported(manifest: JobSubmitted, outcome: Literal["imported", "unchanged", "planned"], count: int) -> Imported:
+def imported(manifest: JobSubmitted, outcome: Literal["imported", "unchanged", "planned"], count: int) -> Imported:
     origin = manifest.origin
     return Imported(
         manifest.job_id,

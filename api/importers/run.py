@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from ledger.facts.catalogue import Scalar
-from ledger.facts.trial import ArtifactPersisted, Phase, WhyNoReward
+from ledger.facts.trial import ArtifactFailed, ArtifactPersisted, Phase, WhyNoReward
 
 FILE_BYTES_MAX = 200_000_000
 ARCHIVE_BYTES_MAX = 1_000_000_000
@@ -82,7 +82,8 @@ class Trial(msgspec.Struct, frozen=True, gc=False):
 
     `reward` is None where the tool says nothing and the status explains it. `failure` stands exactly when the status
     is `failed`. `dimensions` is bytes where they are no map of names to finite numbers: what stood there. `artifacts`
-    are known by digest only; `files` are copied, unless the import keeps no artifacts.
+    are known by digest only; `files` are copied, unless the import keeps no artifacts. `duration_s` (seconds) is the
+    tool's own; without it, the two times give it.
     """
 
     task: str
@@ -91,11 +92,12 @@ class Trial(msgspec.Struct, frozen=True, gc=False):
     reward: float | NoReward | None = None
     failure: Failure | None = None
     dimensions: dict[str, float] | bytes | None = None
-    artifacts: tuple[ArtifactPersisted, ...] = ()
+    artifacts: tuple[ArtifactPersisted | ArtifactFailed, ...] = ()
     started_at: datetime | None = None
     ended_at: datetime | None = None
     composite: float | None = None
     files: tuple[File, ...] = ()
+    duration_s: float | None = None
 
 
 class Member(NamedTuple):
@@ -121,7 +123,8 @@ class Run(msgspec.Struct, frozen=True):
     `name` names the dataset where neither the tool (`dataset`, a reference) nor a person does. `attempts` is k,
     `attempt_max` the largest attempt there is. `members` come in the tool's order. `trials` gives them anew each time
     it is called, each slot once; `failed_trials` says beforehand how many of them failed. With a `run_id`, other bytes
-    under the same id are a conflict.
+    under the same id are a conflict. `reward_from` says what picked the reward where the tool gives several numbers:
+    the same run with another pick is another job.
     """
 
     tool: str
@@ -134,6 +137,7 @@ class Run(msgspec.Struct, frozen=True):
     sources: Sequence[Source]
     tool_version: str | None = None
     run_id: str | None = None
+    reward_from: str | None = None
     dataset: str | None = None
     policy: str | None = None
     flags: Sequence[str] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -57,18 +57,85 @@ def read_array(text: str) -> Iterator[Any]:
     at = _after_space(text, 0)
     if not text.startswith("[", at):
         raise BadInput("The file holds no JSON array; it must begin with '['.")
+    elements = Elements(text, at)
+    yield from elements
+    _nothing_after(text, elements.end)
+
+
+def read_members(text: str, *, lists: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+    """The members of a JSON object, one at a time: name and value.
+
+    An array under a name in `lists` comes as `Elements`, which read it one element at a time; what the reader leaves
+    of them is passed over.
+
+    Raises:
+        NotJson: the text ends before the object does; every whole member, and element, was given.
+        BadInput: the text is no object, is broken in the middle, or names a member twice.
+    """
+    at = _after_space(text, 0)
+    if at == len(text):
+        raise NotJson("it is empty")
+    if text[at] != "{":
+        raise BadInput("The file holds no JSON object; it must begin with '{'.")
     at = _after_space(text, at + 1)
-    if text.startswith("]", at):
+    if text.startswith("}", at):
         return _nothing_after(text, at + 1)
+    names: set[str] = set()
     while True:
-        value, at = _element(text, at)
-        yield value
-        at = _after_space(text, at)
-        if text.startswith("]", at):
-            return _nothing_after(text, at + 1)
-        if at < len(text) and text[at] != ",":
-            raise BadInput(f"The JSON array is broken at character {at:,}: a ',' or ']' must follow.")
-        at = _after_space(text, at + 1)
+        name, at = _element(text, at)
+        if not isinstance(name, str):
+            raise BadInput(f"The JSON object is broken before character {at:,}: a member's name must stand there.")
+        if name in names:
+            raise BadInput(f"An object names the key {name!r:.100} twice.")
+        names.add(name)
+        at = _after_space(text, _past(text, at, ":"))
+        if name in lists and text.startswith("[", at):
+            elements = Elements(text, at)
+            yield name, elements
+            for _ in elements:
+                pass
+            at = _after_space(text, elements.end)
+            after = _past(text, at, ",}")
+        else:
+            value, at = _element(text, at)
+            at = _after_space(text, at)
+            after = _past(text, at, ",}")  # until something follows it, a number may have been cut
+            yield name, value
+        if text[at] == "}":
+            return _nothing_after(text, after)
+        at = _after_space(text, after)
+
+
+class Elements:
+    """The elements of the array that begins at a character; `end` is where it ended, once all were read."""
+
+    def __init__(self, text: str, begin: int) -> None:
+        self.end = begin
+        self._elements = self._read(text, _after_space(text, begin + 1))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Those that were not read yet. Raises as `read_array` does."""
+        return self._elements
+
+    def _read(self, text: str, at: int) -> Iterator[Any]:
+        if not text.startswith("]", at):
+            while True:
+                value, at = _element(text, at)
+                yield value
+                at = _after_space(text, at)
+                if text.startswith("]", at):
+                    break
+                if at < len(text) and text[at] != ",":
+                    raise BadInput(f"The JSON array is broken at character {at:,}: a ',' or ']' must follow.")
+                at = _after_space(text, at + 1)
+        self.end = at + 1
+
+
+def is_cut(data: bytes) -> bool:
+    """Whether a text that is no JSON ends inside the object or array that it begins with, or is empty."""
+    text = data.decode(errors="replace")
+    at = _after_space(text, 0)
+    return at == len(text) or (text[at] in "{[" and _is_cut(text, at))
 
 
 def to_text(value: Any) -> bytes:
@@ -96,8 +163,8 @@ def _element(text: str, at: int) -> tuple[Any, int]:
         _check(value)
     except (ValueError, RecursionError) as error:
         if _is_cut(text, at):
-            raise NotJson("the array is cut before its end") from error
-        raise BadInput(f"The JSON array holds an element that is no JSON ({_reason(error)}).") from error
+            raise NotJson("it is cut before its end") from error
+        raise BadInput(f"A value at character {at:,} is no JSON ({_reason(error)}).") from error
     return value, after
 
 
@@ -113,9 +180,18 @@ def _is_cut(text: str, at: int) -> bool:
     return True
 
 
+def _past(text: str, at: int, marks: str) -> int:
+    """The character after one of the marks, which must stand here."""
+    if at >= len(text):
+        raise NotJson("it is cut before its end")
+    if text[at] not in marks:
+        raise BadInput(f"The JSON object is broken at character {at:,}: one of {' '.join(marks)} must stand there.")
+    return at + 1
+
+
 def _nothing_after(text: str, at: int) -> None:
     if _after_space(text, at) < len(text):
-        raise BadInput("Something follows the JSON array; the file must hold the array alone.")
+        raise BadInput("Something follows the JSON value; the file must hold it alone.")
 
 
 def _after_space(text: str, at: int) -> int:

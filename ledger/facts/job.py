@@ -77,6 +77,17 @@ class JobSubmitted(Fact, frozen=True, tag="job-submitted"):
     origin: Origin = Origin()
 
 
+class JobOriginSealed(Fact, frozen=True, tag="job-origin-sealed"):
+    """Where a job came from that was recorded while its tool still ran: known in full only at the end.
+
+    `origin` stands in the place of the manifest's. `request_id` names the finished run by its content, as an import of
+    it would have.
+    """
+
+    request_id: str
+    origin: Origin
+
+
 class JobRetryRequested(Fact, frozen=True, tag="job-retry-requested"):
     """One attempt beyond k was asked for, with a reason. It is counted as extra, never as one of the k.
 
@@ -106,4 +117,6 @@ class JobCanceled(Fact, frozen=True, tag="job-canceled"):
     reason: str = ""
 
 
-JobFact = JobMembersSelected | JobSubmitted | JobRetryRequested | JobCompleted | JobFailed | JobCanceled
+JobFact = (
+    JobMembersSelected | JobSubmitted | JobOriginSealed | JobRetryRequested | JobCompleted | JobFailed | JobCanceled
+)

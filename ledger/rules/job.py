@@ -15,8 +15,10 @@ from ledger.facts.job import (
     JobFact,
     JobFailed,
     JobMembersSelected,
+    JobOriginSealed,
     JobRetryRequested,
     JobSubmitted,
+    Origin,
 )
 from ledger.rules.catalogue import tasks_in_entries
 from ledger.rules.forms import checked_number, checked_reason, checked_text, same_values
@@ -28,16 +30,20 @@ Ending = Literal["completed", "failed", "canceled"]
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job: its selected members (none when it takes the whole dataset), its manifest, how it ended."""
+    """A job: its selected members (none when it takes the whole dataset), its manifest, how it ended.
+
+    `sealed` is where it came from, of a job that was recorded while its tool still ran.
+    """
 
     selected: tuple[Task, ...] = ()
     manifest: JobSubmitted | None = None
+    sealed: JobOriginSealed | None = None
     retries: tuple[JobRetryRequested, ...] = ()
     ended: Ending | None = None
     could_not_run: bool = False
 
 
-def evolve(state: Job | None, fact: JobFact) -> Job:
+def evolve(state: Job | None, fact: JobFact) -> Job:  # noqa: PLR0911 - one return a fact
     """The job after one more fact."""
     state = state or Job()
     match fact:
@@ -45,6 +51,8 @@ def evolve(state: Job | None, fact: JobFact) -> Job:
             return msgspec.structs.replace(state, selected=state.selected + fact.tasks)
         case JobSubmitted():
             return msgspec.structs.replace(state, manifest=fact)
+        case JobOriginSealed():
+            return msgspec.structs.replace(state, sealed=fact)
         case JobRetryRequested():
             return msgspec.structs.replace(state, retries=(*state.retries, fact))
         case JobCompleted():
@@ -119,10 +127,23 @@ def submit_job(state: Job | None, *, manifest: JobSubmitted, selected: Sequence[
         checked_text(name, what="tag name", chars_max=100)
         checked_text(value, what=f"value of tag {name}", chars_max=500, empty=True)
     for values in (manifest.parameters, manifest.origin.as_reported):
-        for name, number in values.items():
-            if isinstance(number, float):
-                checked_number(number, what=f"value of {name}")
+        _check_finite(values)
     return [*(JobMembersSelected(run) for run in tasks_in_entries(selected)), manifest]
+
+
+def seal_origin(state: Job | None, *, request_id: str, origin: Origin) -> list[JobFact]:
+    """Say in full where an import came from that was recorded while its tool still ran; it is said once."""
+    job = _submitted(state)
+    sealed = JobOriginSealed(request_id, origin)
+    if job.sealed == sealed:
+        return []
+    if job.sealed is not None:
+        raise Conflict("The run that the job came from was sealed already, with other content.", ["origin"])
+    if job.manifest.origin.kind != "import":
+        raise NotAllowed("The job was not imported, so there is no run to seal.")
+    checked_text(request_id, what="request id", chars_max=200)
+    _check_finite(origin.as_reported)
+    return [sealed]
 
 
 def request_retry(
@@ -187,6 +208,7 @@ class _Submitted(NamedTuple):
     """A job that has a manifest, as the rules below need it."""
 
     manifest: JobSubmitted
+    sealed: JobOriginSealed | None
     retries: tuple[JobRetryRequested, ...]
     ended: Ending | None
     could_not_run: bool
@@ -195,4 +217,10 @@ class _Submitted(NamedTuple):
 def _submitted(state: Job | None) -> _Submitted:
     if state is None or state.manifest is None:
         raise NotFound("There is no such job; `el job list` shows those there are.")
-    return _Submitted(state.manifest, state.retries, state.ended, state.could_not_run)
+    return _Submitted(state.manifest, state.sealed, state.retries, state.ended, state.could_not_run)
+
+
+def _check_finite(values: Mapping[str, Scalar]) -> None:
+    for name, number in values.items():
+        if isinstance(number, float):
+            checked_number(number, what=f"value of {name}")

@@ -1,0 +1,245 @@
+"""A run that is recorded while its tool still writes it: submitted at once, then trial by trial, sealed at its end.
+
+Its job has the id that an import of the finished run would have, for both come of the tool's own id for the run. What
+the run is made of is known at its end only: then the origin is sealed under the request that such an import would
+carry, which from then on finds the same job, unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from api.client import Client
+from api.importers.dataset import dataset_of
+from api.importers.facts import Texts, rules_of
+from api.importers.identity import Asked, differing_terms, identify
+from api.importers.recording import (
+    TRIALS_PER_BATCH,
+    TRIES_MAX,
+    Batch,
+    Imported,
+    first_batch,
+    import_run,
+    imported,
+    keep_sources,
+    listing_of,
+    manifest_of,
+    origin_of,
+    without_files,
+)
+from api.importers.run import Run, Trial
+from ledger.application import ask
+from ledger.errors import ConcurrentWrite, Conflict, NotAllowed
+from ledger.facts.catalogue import Task, dataset_stream
+from ledger.facts.entry import AnyFact
+from ledger.facts.job import JobSubmitted, job_stream
+from ledger.facts.trial import (
+    ArtifactFailed,
+    ArtifactPersisted,
+    ArtifactRedacted,
+    RewardRevised,
+    TrialDispatched,
+    trial_stream,
+)
+from ledger.rules import job as job_rules
+
+
+class Written(NamedTuple):
+    """The job that a run grows into, how many trials are new in it, and how many entries were written."""
+
+    job_id: str
+    trials: int
+    entries: int
+
+
+def take_run(
+    client: Client,
+    run: Run,
+    *,
+    dataset: str | None = None,
+    runner: str | None = None,
+    attempts: int | None = None,
+    keep_artifacts: bool = True,
+    dry_run: bool = False,
+) -> Imported:
+    """Import a run; of one that was followed and is not sealed, what is missing, and its end.
+
+    Raises:
+        BadInput: the run holds what the rules refuse.
+        Conflict: it is there already with other content; names what differs.
+    """
+    asked = identify(client.project, run, dataset or run.dataset, runner, attempts)
+    state = client.ledger.state(job_stream(asked.job_id))
+    if not _is_growing(asked, state):
+        return import_run(
+            client,
+            run,
+            dataset=dataset,
+            runner=runner,
+            attempts=attempts,
+            keep_artifacts=keep_artifacts,
+            dry_run=dry_run,
+        )
+    manifest = _same_terms(run, asked, state)
+    listing = listing_of(run.sources)
+    origin = origin_of(run, asked, listing)
+    end = (
+        partial(job_rules.seal_origin, request_id=asked.request_id, origin=origin),
+        partial(job_rules.finish_job, failed_trials=run.failed_trials),
+    )
+    written = _record_trials(client, manifest, run if keep_artifacts else without_files(run), dry_run=dry_run)
+    sealed = msgspec.structs.replace(manifest, origin=origin)
+    if dry_run:
+        return imported(sealed, "planned", written.entries + len(ask(job_stream(asked.job_id), state, end)))
+    keep_sources(client, run.sources if keep_artifacts else (), listing)
+    facts = client.ledger.record(job_stream(asked.job_id), *end).facts
+    return imported(sealed, "imported", written.entries + len(facts))
+
+
+def record_so_far(
+    client: Client,
+    run: Run,
+    *,
+    dataset: str | None = None,
+    runner: str | None = None,
+    attempts: int | None = None,
+    keep_artifacts: bool = True,
+) -> Written:
+    """Submit a run that goes on, and record those of its trials that are new. A run needs its tool's own id for it.
+
+    All trials of a task that are known so far come together.
+
+    Raises:
+        Conflict: it was imported already, is followed on other terms, or a recorded trial is not what it was.
+        NotAllowed: its job was ended here meanwhile.
+    """
+    asked = identify(client.project, run, dataset or run.dataset, runner, attempts)
+    stream, entries = job_stream(asked.job_id), 0
+    for _ in range(TRIES_MAX):
+        if client.ledger.state(stream) is not None:
+            break
+        target = dataset_of(client.ledger, run, asked.dataset, asked.runner)
+        listing = listing_of(run.sources)
+        manifest = manifest_of(asked, target, origin_of(run, asked, listing))
+        manifest = msgspec.structs.replace(manifest, request_id=_request(asked))
+        keep_sources(client, (), listing)
+        try:
+            entries = client.ledger.record_new([first_batch(client, manifest, target)])
+        except ConcurrentWrite:
+            continue  # somebody published the dataset or the runner, or submitted the same job: look again
+    state = client.ledger.state(stream)
+    if not _is_growing(asked, state):
+        raise Conflict(f"The run {run.run_id!r} was imported already, as job {asked.job_id}; it cannot be followed.")
+    if state.ended:
+        raise NotAllowed(f"The job {asked.job_id} was {state.ended} here; its run is not followed any more.")
+    written = _record_trials(client, _same_terms(run, asked, state), run if keep_artifacts else without_files(run))
+    return written._replace(entries=written.entries + entries)
+
+
+def _request(asked: Asked) -> str:
+    return f"import/following/{asked.job_id}"
+
+
+def _is_growing(asked: Asked, state: job_rules.Job | None) -> bool:
+    manifest = state.manifest if state else None
+    return manifest is not None and manifest.request_id == _request(asked) and state is not None and not state.sealed
+
+
+def _same_terms(run: Run, asked: Asked, state: job_rules.Job) -> JobSubmitted:
+    """The manifest of a growing job. Raises Conflict when k, runner, dataset or policy are not what it says."""
+    had = state.manifest
+    assert had is not None  # noqa: S101 - told to mypy; the job is growing
+    if terms := differing_terms(run, asked, state):
+        raise Conflict(f"The run {run.run_id!r} is being followed on other terms, as job {had.job_id}.", terms)
+    return had
+
+
+def _record_trials(client: Client, manifest: JobSubmitted, run: Run, *, dry_run: bool = False) -> Written:
+    tasks = _tasks(client, manifest, run)
+    for _ in range(TRIES_MAX):
+        texts, trials, entries = Texts(client.artifacts), 0, 0
+        try:
+            for batch in _batches(client, manifest.job_id, run, tasks, texts):
+                trials += len(batch)
+                if dry_run:
+                    entries += sum(len(ask(stream, None, rules)) for stream, rules in batch)
+                    continue
+                texts.flush()
+                entries += client.ledger.record_new([batch])
+        except ConcurrentWrite:
+            continue  # another follower was faster: look again at what is there
+        return Written(manifest.job_id, trials, entries)
+    raise ConcurrentWrite(f"The job {manifest.job_id} is followed by somebody else at the same time.")
+
+
+def _tasks(client: Client, manifest: JobSubmitted, run: Run) -> Mapping[str, Task]:
+    """The job's task for each member of the run.
+
+    A tool may call a task otherwise once it has run: it is then the task of the same content.
+    """
+    state = client.ledger.state(job_stream(manifest.job_id))
+    tasks = state.selected if manifest.subset else client.ledger.state(dataset_stream(manifest.dataset)).tasks
+    by_name, by_digest = {task.name: task for task in tasks}, {task.digest: task for task in tasks}
+    found = {member.task: by_name.get(member.task) or by_digest.get(member.digest) for member in run.members}
+    if foreign := [f"task {name!r}" for name, task in found.items() if task is None]:
+        raise Conflict(f"The run names tasks that its job {manifest.job_id} does not have.", foreign)
+    return {name: task for name, task in found.items() if task}
+
+
+def _batches(client: Client, job_id: str, run: Run, tasks: Mapping[str, Task], texts: Texts) -> Iterator[Batch]:
+    """What is not recorded yet, many trials at a time."""
+    batch: Batch = []
+    for task, trials in groupby(run.trials(), key=lambda trial: tasks[trial.task]):
+        batch += _missing(client, job_id, task, list(trials), texts)
+        if len(batch) >= TRIALS_PER_BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _missing(client: Client, job_id: str, task: Task, trials: Sequence[Trial], texts: Texts) -> Batch:
+    """The trials of a task that are not recorded, each in the next free attempt.
+
+    Raises Conflict when a recorded one is not among them: it changed, or its folder is gone.
+    """
+    recorded: list[list[AnyFact]] = []
+    while past := client.ledger.stream(trial_stream(job_id, task.name, len(recorded) + 1)):
+        recorded.append([one.entry.fact for one in past])
+    new, count = [], len(recorded)
+    for trial in (msgspec.structs.replace(trial, task=task.name) for trial in trials):
+        facts = ask(trial_stream(job_id, task.name, trial.attempt), None, rules_of(trial, job_id, task.digest, texts))
+        same = next((had for had in recorded if _tells_the_same(had, facts)), None)
+        if same is None:
+            new.append(trial)
+        else:
+            recorded.remove(same)
+    if recorded:
+        raise Conflict(
+            f"A trial of {task.name!r} was recorded in job {job_id} and is no longer what it was.", ["a recorded trial"]
+        )
+    placed = (msgspec.structs.replace(trial, attempt=number) for number, trial in enumerate(new, count + 1))
+    return [
+        (trial_stream(job_id, task.name, trial.attempt), rules_of(trial, job_id, task.digest, texts))
+        for trial in placed
+    ]
+
+
+def _tells_the_same(had: Sequence[AnyFact], facts: Sequence[AnyFact]) -> bool:
+    """Whether recorded facts are those of a trial, in whatever attempt, and whatever was added since.
+
+    Files count where both sides kept them.
+    """
+    told = [fact for fact in had if not isinstance(fact, _NOT_TOLD)]
+    kept, files = ([fact for fact in some if isinstance(fact, ArtifactPersisted)] for some in (had, facts))
+    return told == [fact for fact in facts if not isinstance(fact, _NOT_TOLD)] and (
+        not kept or not files or kept == files
+    )
+
+
+_NOT_TOLD = (TrialDispatched, ArtifactPersisted, ArtifactFailed, ArtifactRedacted, RewardRevised)
