@@ -22,7 +22,15 @@ from ledger.errors import NotFound, OutdatedReadModel, UnknownFact
 from ledger.facts.access import ProjectCreated
 from ledger.facts.catalogue import DatasetMembersAdded, DatasetPublished, Task
 from ledger.facts.entry import Entry, Recorded
-from ledger.facts.job import JobCanceled, JobMembersSelected, JobRetryRequested, JobSubmitted, Origin, job_stream
+from ledger.facts.job import (
+    JobCanceled,
+    JobMembersSelected,
+    JobOriginSealed,
+    JobRetryRequested,
+    JobSubmitted,
+    Origin,
+    job_stream,
+)
 from ledger.facts.trial import (
     RewardRecorded,
     TrialDispatched,
@@ -110,7 +118,7 @@ def test_the_order_of_arrival_does_not_count(engine: Engine, entries: list[Entry
 @settings(max_examples=40)
 @for_all(histories(), st.integers(1, 50))
 def test_numbers_come_out_as_from_the_history_itself(engine: Engine, entries: list[Entry], batch_entries: int) -> None:
-    """Each job's metrics in the read model, and those replayed from the log alone, are the pure formulas': to the bit."""
+    """A job's metrics in the read model, and those replayed from the log alone, are the pure formulas', to the bit."""
     project = record(engine, entries)
     catch_up(engine, project, READ_MODELS, batch_entries=batch_entries)
     replayed = recompute(Recorded(position, entry) for position, entry in enumerate(entries, 1))
@@ -476,6 +484,17 @@ def test_a_retry_waits_in_the_queue_until_it_is_dispatched(engine: Engine, batch
     imported.on(job_stream(JOB), JobMembersSelected(TASKS), seal, JobRetryRequested(TASKS[0], 3, "lost"))
     with imported.followed() as connection:
         assert work_queue.count_open(connection, imported.project, JOB) == 0
+
+
+@any_batches
+def test_a_sealed_origin_stands_in_the_place_of_the_first(engine: Engine, batch_entries: int) -> None:
+    """Of a job that was recorded while its tool still ran, the end tells where it came from; all else stays."""
+    log = Log(engine, batch_entries)
+    first = manifest(TASKS, subset=True, origin=Origin("import", "harbor", flags=("run-unfinished",)))
+    whole = Origin("import", "harbor", as_reported={"mean": 0.5})
+    log.on(job_stream(JOB), JobMembersSelected(TASKS), first, JobOriginSealed("r2", whole))
+    with log.followed() as connection:
+        assert jobs.get_job(connection, log.project, JOB).manifest == msgspec.structs.replace(first, origin=whole)
 
 
 def test_every_kind_of_history_was_tried() -> None:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from api.cli import audit, catalogue, importing, job, quickstart, store, trial, work
+from api.cli import audit, catalogue, exporting, importing, job, quickstart, store, trial, work
 from api.cli.output import err, fail
 from ledger.errors import EvalLedgerError
 
@@ -27,6 +27,7 @@ app.add_typer(job.app, name="job")
 app.add_typer(trial.app, name="trial")
 app.command("worker")(work.worker)
 app.command("import")(importing.import_)
+app.command("export")(exporting.export)
 app.add_typer(audit.app, name="audit")
 app.add_typer(store.projection_app, name="projection")
 app.add_typer(store.db_app, name="db")

@@ -15,7 +15,6 @@ from tests.benchmarks.arrivals import FACTS_A_TRIAL, RUNNING, arrivals, take, ta
 from tests.benchmarks.child import in_child
 from tests.benchmarks.given import client_in, submitted
 from tests.benchmarks.measuring import Line, Sizes, Wanted, in_turns, seconds
-from tests.benchmarks.stores import PROJECT
 
 ATTEMPTS = 2
 MEMORY_MB = 300
@@ -64,7 +63,7 @@ def replaying(folder: Path, sizes: Sizes) -> list[Line]:
     decode = msgspec.json.Decoder(Entry).decode
 
     def bare() -> None:
-        for _, body in connection.execute("SELECT position, body FROM entries WHERE project_id = ?", (PROJECT,)):
+        for _, body in connection.execute("SELECT position, body FROM entries WHERE project_id = ?", (client.project,)):
             decode(body)
 
     contenders: dict[str, Any] = {

@@ -1,0 +1,218 @@
+"""The one reading of a job that every format is written from: by member, as of one position, a page at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import reduce
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy.engine import Connection
+
+from api.client import Client
+from ledger.database import reading
+from ledger.errors import BadInput, DamagedStore, NotFound
+from ledger.facts.entry import Recorded
+from ledger.facts.job import JobSubmitted
+from ledger.facts.trial import (
+    ArtifactFailed,
+    ArtifactPersisted,
+    RewardRejected,
+    StructuredResultRecorded,
+    StructuredResultRejected,
+    TrialStarted,
+    slot_of,
+    trial_stream,
+)
+from ledger.rules import trial as rules
+from projections import audit_trail, job_metrics, jobs
+from projections import trials as trial_rows
+from projections.following import instant, microseconds, position_of
+from projections.metrics import Metrics
+from projections.models import READ_MODELS
+from projections.trials import TrialRow, why_no_reward
+
+MEMBERS_PER_PAGE = 200
+TEXT_BYTES_MAX = 1_000_000
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The job that is exported, as it stood at the position `as_of`: of its secrets, only the names leave."""
+
+    id: str
+    status: str
+    manifest: JobSubmitted
+    metrics: Metrics
+    endings: Mapping[str, int]
+    submitted_at: datetime
+    ended_at: datetime | None
+    as_of: int
+
+
+class Trial(msgspec.Struct, frozen=True, gc=False):
+    """One dispatched attempt. Times are in UTC: what the tool told; of a live run, else when it was recorded.
+
+    `no_reward` says why an ended trial has no reward; `raw_reward`, `judge` and `message` name artifacts by sha256.
+    `dimensions` is None without a structured result that could be used. `extra` is an attempt beyond k.
+    """
+
+    task: str
+    task_digest: str
+    attempt: int
+    extra: bool
+    trial_id: str
+    status: str
+    reward: float | None
+    no_reward: str | None
+    raw_reward: str | None
+    composite: float | None
+    dimensions: dict[str, float] | None
+    rejected_result: StructuredResultRejected | None
+    judge: str | None
+    error_type: str | None
+    phase: str | None
+    exit_code: int | None
+    message: str | None
+    artifacts: tuple[ArtifactPersisted, ...]
+    lost: tuple[ArtifactFailed, ...]
+    redacted: frozenset[str]
+    started_at: datetime | None
+    ended_at: datetime | None
+    duration_s: float | None
+
+
+class Member(NamedTuple):
+    """A task of the job with its trials by attempt; none where it was never dispatched."""
+
+    task: str
+    trials: Sequence[Trial]
+
+
+class JobReading:
+    """One job open for reading; `members` can be gone through as often as needed.
+
+    `left_out` counts what the format that is being written has no place for; `attempt_max` is the largest attempt
+    that `members` has come to.
+    """
+
+    def __init__(self, client: Client, connection: Connection, job: Job, seen: Callable[[int], None]) -> None:
+        self.job = job
+        self.left_out: Counter[str] = Counter()
+        self.attempt_max = 0
+        self._client = client
+        self._connection = connection
+        self._seen = seen
+
+    def members(self) -> Iterator[Member]:
+        """Every member in the job's order. Memory holds one page of members, not the job."""
+        job, project = self.job, self._client.project
+        after = 0
+        while names := jobs.list_members(self._connection, project, job.manifest, after=after, limit=MEMBERS_PER_PAGE):
+            attempts = job_metrics.attempts_of(self._connection, project, job.id, names)
+            streams = [trial_stream(job.id, name, made.attempt) for name in names for made in attempts[name]]
+            found = audit_trail.of_streams(self._connection, project, streams, upto=job.as_of)
+            for name in names:
+                trials = [_trial(job.manifest, *pair) for pair in islice(found, len(attempts[name]))]
+                there = [trial for trial in trials if trial]
+                self.attempt_max = max([self.attempt_max, *(trial.attempt for trial in there)])
+                yield Member(name, there)
+            after += len(names)
+            self._seen(after)
+
+    def text(self, sha256: str | None, what: str, redacted: frozenset[str] = frozenset()) -> str | None:
+        """A short text artifact; None, and counted as left out, when it is erased, too long, or no UTF-8."""
+        if sha256 is None:
+            return None
+        if sha256 not in redacted:
+            try:
+                return self._client.artifacts.read_bytes(sha256, max_bytes=TEXT_BYTES_MAX).decode()
+            except (BadInput, NotFound, DamagedStore, UnicodeDecodeError):
+                pass
+        self.left_out[what] += 1
+        return None
+
+
+@contextmanager
+def reading_job(client: Client, job: str, seen: Callable[[int], None] = lambda _: None) -> Iterator[JobReading]:
+    """A job, by its id or the beginning of it, open for reading; `seen` is told how many members were read.
+
+    Raises:
+        NotFound: there is no such job.
+    """
+    client.workspace.caught_up(client.project)
+    with reading(client.workspace.engine) as connection:
+        as_of = position_of(connection, client.project, READ_MODELS)
+        row = jobs.get_job(connection, client.project, client.job_id(job, connection))
+        measured = job_metrics.result_of(connection, client.project, row.job_id)
+        found = Job(
+            row.job_id,
+            row.status,
+            row.manifest,
+            measured.metrics,
+            measured.endings,
+            instant(row.submitted_us),
+            None if row.ended_us is None else instant(row.ended_us),
+            as_of,
+        )
+        yield JobReading(client, connection, found, seen)
+
+
+def _trial(manifest: JobSubmitted, stream: str, past: Sequence[Recorded]) -> Trial | None:
+    """The trial that the facts of a stream tell of; None when its slot is free again.
+
+    From the facts, not from the rows of the read model: SQLite keeps no sign of a zero.
+    """
+    slot = slot_of(stream)
+    row: TrialRow | None = None
+    for position, entry in past:
+        row = trial_rows.evolve(row, entry.fact, slot, position, microseconds(entry.at))
+    if row is None:
+        return None
+    state: rules.Trial = reduce(
+        lambda state, recorded: rules.evolve(state, recorded.entry.fact),  # type: ignore[arg-type]  # a trial's fact
+        past,
+        rules.Trial(),
+    )
+    started, ended = _times(manifest, row, state, past)
+    structured, graded = state.structured, state.graded
+    usable = structured if isinstance(structured, StructuredResultRecorded) else None
+    kept = state.artifacts.values()
+    return Trial(
+        task=slot.task,
+        task_digest=row.task_digest,
+        attempt=slot.attempt,
+        extra=slot.attempt > manifest.attempts,
+        trial_id=row.trial_id,
+        status=row.status,
+        reward=row.reward,
+        no_reward=None if row.reward is not None else why_no_reward(row) or row.no_reward,
+        raw_reward=graded.raw if isinstance(graded, RewardRejected) and row.reward is None else None,
+        composite=usable.composite if usable else None,
+        dimensions=usable.dimensions if usable else None,
+        rejected_result=structured if isinstance(structured, StructuredResultRejected) else None,
+        judge=usable.judge if usable else None,
+        error_type=row.error_type,
+        phase=row.phase,
+        exit_code=row.exit_code,
+        message=row.message,
+        artifacts=tuple(part for part in kept if isinstance(part, ArtifactPersisted)),
+        lost=tuple(part for part in kept if isinstance(part, ArtifactFailed)),
+        redacted=state.redacted,
+        started_at=started,
+        ended_at=ended,
+        duration_s=row.duration_s,
+    )
+
+
+def _times(
+    manifest: JobSubmitted, row: TrialRow, state: rules.Trial, past: Sequence[Recorded]
+) -> tuple[datetime | None, datetime | None]:
+    """When a trial started and ended. An import was not there: only what its tool told is a time of the trial."""
+    if manifest.origin.kind != "import":
+        return tuple(None if at is None else instant(at) for at in (row.started_us, row.ended_us))  # type: ignore[return-value]
+    told = next((recorded.entry.fact for recorded in past if isinstance(recorded.entry.fact, TrialStarted)), None)
+    return told.started_at if told else None, state.ended.ended_at if state.ended else None
