@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ledger import codec
-from ledger.bulk import append_batches
 from ledger.facts.entry import Entry
 from ledger.recorder import ProjectRecorder
 from tests.benchmarks.arrivals import FACTS_A_TRIAL, RUNNING, arrivals, job_id_of, take, tasks_of
@@ -43,10 +42,6 @@ class Recording:
         """The same, measured; entries a second."""
         return rate_of(batches, seconds(lambda: self.fill(batches)))
 
-    def in_bulk(self, batches: Batches) -> float:
-        """The same, the next batch prepared while one is synced; entries a second."""
-        return rate_of(batches, seconds(lambda: list(append_batches(self.recorder, batches))))
-
 
 def appending(folder: Path, sizes: Sizes) -> list[Line]:
     """As entries arrive when workers take slots from the queue."""
@@ -68,13 +63,10 @@ def _against_the_driver(folder: Path, sizes: Sizes, name: str, how: str, shuffle
     feed = feed_of(sizes, shuffled=shuffled)
     contenders = {
         "append_new": Recording.in_file(folder / "one.db").one_by_one,
-        "append_batches": Recording.in_file(folder / "bulk.db").in_bulk,
         "raw": raw,
     }
     found = in_turns(sizes.rounds, lambda: next(feed), contenders)
-    return [
-        _line(found, name, f"{ours}, {how}", ours, "raw", "sqlite3 executemany", wanted) for ours in [*contenders][:2]
-    ]
+    return [_line(found, name, f"append_new, {how}", "append_new", "raw", "sqlite3 executemany", wanted)]
 
 
 def against_the_library(folder: Path, sizes: Sizes) -> list[Line]:
