@@ -26,7 +26,7 @@ from ledger.recorder import Also, ProjectRecorder
 from ledger.rules import access, catalogue, job, trial
 
 RETRIES_MAX = 50
-READ_BATCH = 2_000
+READ_BATCH = 1_000
 
 # A rule that is ready to be asked: everything given but the state.
 Rule = Callable[[Any], Sequence[AnyFact]]
@@ -115,11 +115,11 @@ class Ledger:
     def entries(self, *, after: int = 0, upto: int | None = None) -> Iterator[Recorded]:
         """The log in order, read in batches; it may grow while it is read."""
         while batch := self.recorder.bodies(after=after, limit=READ_BATCH):
-            for recorded in codec.decode_all(batch):
-                if upto is not None and recorded.position > upto:
-                    return
-                yield recorded
             after = batch[-1][0]
+            if upto is not None and after >= upto:
+                yield from codec.decode_each(row for row in batch if row[0] <= upto)
+                return
+            yield from codec.decode_each(batch)
 
     def stream(self, stream: str) -> list[Recorded]:
         """The entries of one stream, in version order; empty when there is no such stream."""

@@ -6,7 +6,7 @@ The bytes of an entry are what is hashed: they are written once and never re-enc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -98,19 +98,24 @@ def decode(position: int, body: bytes) -> Recorded:
     return Recorded(position, entry)
 
 
+def decode_each(rows: Iterable[tuple[int, bytes]]) -> Iterator[Recorded]:
+    """Read many stored entries, given as (position, body), one at a time."""
+    decode_one, new, moved_on = _decode_entry, tuple.__new__, bool(SCHEMAS)
+    for position, body in rows:
+        try:
+            entry = decode_one(body)
+        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
+            yield decode(position, body)  # says what is wrong, or raises an older shape
+            continue
+        if moved_on or entry.schema != 1:
+            yield decode(position, body)
+        else:
+            yield new(Recorded, (position, entry))
+
+
 def decode_all(rows: Iterable[tuple[int, bytes]]) -> list[Recorded]:
     """Read many stored entries, given as (position, body)."""
-    decode_one = _decode_entry
-    rows = list(rows)
-    if not SCHEMAS:
-        try:
-            read = [Recorded(position, decode_one(body)) for position, body in rows]
-        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
-            pass  # read again one by one, to name the entry that cannot be read
-        else:
-            if all(recorded.entry.schema == 1 for recorded in read):
-                return read
-    return [decode(position, body) for position, body in rows]
+    return list(decode_each(rows))
 
 
 def fact_bytes(body: bytes) -> bytes:

@@ -90,13 +90,13 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
     for key, row in _read_members(connection, project_id, touched):
         members[key] = {attempt.attempt: attempt for attempt in row}
     jobs = _read_jobs(connection, project_id, {job_id for job_id, _ in touched})
-    before = {key: contribution(attempts, jobs[key[0]][0].attempts) for key, attempts in members.items() if attempts}
+    before = {key: _contribution(attempts, jobs[key[0]][0].attempts) for key, attempts in members.items() if attempts}
     for slot, _, entry in batch.of_trials:
         evolve(members[slot.job_id, slot.task], entry.fact, slot.attempt)
     for key, attempts in members.items():
         tally, endings, lost = jobs[key[0]]
         old_member, old_endings, old_lost = before.get(key, _NOTHING)
-        new_member, new_endings, new_lost = contribution(attempts, tally.attempts)
+        new_member, new_endings, new_lost = _contribution(attempts, tally.attempts)
         tally.replace_member(old_member, new_member)
         for total, new, old in ((endings, new_endings, old_endings), (lost, new_lost, old_lost)):
             for name in new:
@@ -182,13 +182,21 @@ def members_of(connection: Connection, project_id: str, job_id: str) -> Iterator
 _NOTHING: tuple[MemberTally | None, Counts, Counts] = (None, Counter(), Counter())
 
 
-def contribution(attempts: Attempts, k: int) -> tuple[MemberTally | None, Counts, Counts]:
+def tally_of(attempts: Attempts, k: int) -> MemberTally:
+    """What a member adds to its job's numbers."""
+    ended = _ENDED
+    return member_tally([Trial(row.reward, row.status in ended, row.attempt > k) for row in attempts.values()])
+
+
+def _contribution(attempts: Attempts, k: int) -> tuple[MemberTally | None, Counts, Counts]:
     """What a member adds to its job: its tally, how its trials ended, which phases lost a reward."""
-    rows = attempts.values()
-    tally = member_tally(Trial(row.reward, row.status in _ENDED, row.attempt > k) for row in rows)
-    endings = Counter(row.status for row in rows)
-    lost = Counter(row.lost for row in rows if row.lost is not None and row.reward is None)
-    return tally, endings, lost
+    endings: Counts = Counter()
+    lost: Counts = Counter()
+    for row in attempts.values():
+        endings[row.status] += 1
+        if row.reward is None and row.lost is not None:
+            lost[row.lost] += 1
+    return tally_of(attempts, k), endings, lost
 
 
 def _in_order(attempts: Attempts) -> list[Attempt]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ledger.facts.entry import Recorded
 from ledger.facts.job import JobSubmitted
 from ledger.facts.trial import slot_of
-from projections.job_metrics import Attempts, contribution, evolve
+from projections.job_metrics import Attempts, evolve, tally_of
 from projections.metrics import Metrics, measure
 from projections.tally import JobTally
 
@@ -34,5 +34,5 @@ def recompute(entries: Iterable[Recorded]) -> dict[str, Metrics]:
         evolve(place[0], entry.fact, place[1])
     for (job_id, _), attempts in members.items():
         tally = jobs[job_id]
-        tally.replace_member(None, contribution(attempts, tally.attempts)[0])
+        tally.replace_member(None, tally_of(attempts, tally.attempts))
     return {job_id: measure(tally) for job_id, tally in jobs.items()}

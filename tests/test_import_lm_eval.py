@@ -124,8 +124,8 @@ def test_several_metrics_need_a_name(client: Client, take: Import) -> None:
 
 @pytest.mark.parametrize(
     ("acc", "why"),
-    [("NaN", "not-finite"), ("1e309", "not-finite"), ("null", "null"), ('"1.0"', "not-a-number"), ("true", "not-a-number"),
-     ("[-3.5, 7]", "not-a-number")],
+    [("NaN", "not-finite"), ("1e309", "not-finite"), ("null", "null"), ('"1.0"', "not-a-number"),
+     ("true", "not-a-number"), ("[-3.5, 7]", "not-a-number")],
 )  # fmt: skip
 def test_what_is_no_number_is_no_reward(client: Client, take: Import, acc: str, why: str) -> None:
     """Nor is it zero; what stood there is kept and flagged."""

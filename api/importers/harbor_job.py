@@ -224,18 +224,23 @@ def _printed_as(key: Key, found: Found | None) -> str:
 
 
 def _without_copies(trials: Sequence[Found], flags: set[str]) -> list[Found]:
-    """Each trial once. Raises BadInput when two folders tell different things of one."""
-    by_id: dict[str, Found] = {}
+    """Each trial once, by its id and by its name. Raises BadInput when two folders tell different things of one."""
+    seen: dict[tuple[str, str], Found] = {}
+    once = []
     for found in trials:
-        first = by_id.setdefault(found.id, found)
-        if first is not found:
-            if [source.sha256 for source in first.sources] != [source.sha256 for source in found.sources]:
-                one, other = (shown(Path(trial.folder.name)) for trial in (first, found))
-                raise BadInput(
-                    f"{one} and {other} say different things of the trial {found.id}; keep the folder that holds."
-                )
-            flags.add("duplicate-rows-dropped")
-    return list(by_id.values())
+        keys = (("id", found.id), ("name", found.name))
+        first = next((seen[key] for key in keys if key in seen), None)
+        if first is None:
+            once.append(found)
+            seen |= dict.fromkeys(keys, found)
+            continue
+        if [source.sha256 for source in first.sources] != [source.sha256 for source in found.sources]:
+            one, other = (shown(Path(trial.folder.name)) for trial in (first, found))
+            raise BadInput(
+                f"{one} and {other} say different things of the trial {found.name}; keep the folder that holds."
+            )
+        flags.add("duplicate-rows-dropped")
+    return once
 
 
 def not_in_lock(found: Found) -> BadInput:
