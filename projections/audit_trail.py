@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from ledger.codec import TAGS, decode_all
+from ledger.codec import TAGS
 from ledger.database import entries, metadata
-from ledger.facts.entry import Recorded
 from projections.following import Batch, ReadModel, microseconds, upsert
-
-STREAMS_PER_SELECT = 200
 
 audit_trail = sa.Table(
     "audit_trail",
@@ -88,20 +85,3 @@ def events(
     if tags:
         query = query.where(table.tag.in_(tags))
     return [AuditRow(*row) for row in connection.execute(query)]
-
-
-def of_streams(
-    connection: Connection, project_id: str, streams: Sequence[str], *, upto: int
-) -> Iterator[tuple[str, list[Recorded]]]:
-    """(stream, its entries up to a position) for each stream, in the order given; 200 streams are read at a time."""
-    columns = (entries.c.stream_id, entries.c.position, entries.c.body)
-    for start in range(0, len(streams), STREAMS_PER_SELECT):
-        some = streams[start : start + STREAMS_PER_SELECT]
-        query = sa.select(*columns).where(
-            entries.c.project_id == project_id, entries.c.stream_id.in_(some), entries.c.position <= upto
-        )
-        found: dict[str, list[tuple[int, bytes]]] = {stream: [] for stream in some}
-        for stream, position, body in connection.execute(query.order_by(entries.c.stream_id, entries.c.stream_version)):
-            found[stream].append((position, bytes(body)))
-        for stream in some:
-            yield stream, decode_all(found[stream])

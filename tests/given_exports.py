@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from api.client import Client
 from api.exporters.exporting import Exported, export_job
-from api.exporters.reading import Trial, reading_job
+from api.exporters.reading import Trial, read_job
 from api.importers.importing import import_path
 from api.importers.run import Options
 from ledger.rules.access import create_project
@@ -78,9 +78,8 @@ def exported(client: Client, job: str, form: str, path: Path, **options: Any) ->
 def told(client: Client, job: str, *without: str) -> list[Any]:
     """Everything the reading tells of a job but its ids; to the last bit, so as text."""
     found: list[Any] = []
-    with reading_job(client, job) as reading:
-        for member in reading.members():
-            found += [(member.task, _values(trial, without)) for trial in member.trials] or [(member.task, None)]
+    for member in read_job(client, job).members():
+        found += [(member.task, _values(trial, without)) for trial in member.trials] or [(member.task, None)]
     return found
 
 

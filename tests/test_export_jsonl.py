@@ -91,7 +91,7 @@ def test_a_part_of_a_job_is_in_memory_at_a_time(
     job = imported(client, tmp_path / "a.jsonl", rows, attempts=2)
     exported(client, job, "jsonl", tmp_path / "b.jsonl")
     monkeypatch.setattr(reading, "MEMBERS_PER_PAGE", 2)
-    monkeypatch.setattr("projections.audit_trail.STREAMS_PER_SELECT", 3)
+    monkeypatch.setattr(reading, "STREAMS_PER_SELECT", 3)
     seen: list[int] = []
     done = export_job(client, job, "jsonl", str(tmp_path / "c.jsonl"), seen=seen.append)
     assert (tmp_path / "c.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()

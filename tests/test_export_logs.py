@@ -91,7 +91,7 @@ def eee(client: Client, job: str, folder: Path) -> tuple[str, dict[str, Any], li
     """The aggregate's path below the folder, the aggregate, and its samples."""
     done = exported(client, job, "eee", folder)
     aggregate = Path(done.written[0])
-    lines = [json.loads(line) for path in done.written[1:] for line in Path(path).read_text("utf-8").splitlines()]
+    lines = [json.loads(line) for path in done.written[1:] for line in Path(path).read_bytes().splitlines()]
     return aggregate.relative_to(folder).as_posix(), json.loads(aggregate.read_text()), lines
 
 

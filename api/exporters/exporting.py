@@ -13,7 +13,7 @@ import msgspec
 from api.client import Client
 from api.exporters import csv_table, eee, inspect_log, jsonl, mlflow_run, parquet
 from api.exporters.placing import Placing, folder_at, parent_of
-from api.exporters.reading import JobReading, reading_job
+from api.exporters.reading import JobReading, read_job
 from ledger.errors import BadInput
 
 STDOUT = "-"
@@ -66,27 +66,27 @@ def export_job(
     """
     if form not in FORMATS:
         raise BadInput(f"There is no format {form[:80]!r}; there are: {', '.join(FORMATS)}.")
-    with reading_job(client, job, seen) as reading:
-        if form in FILE_FORMATS:
-            written = _file(FILE_FORMATS[form], reading, out, force)
-        elif out == STDOUT:
-            raise BadInput(f"{form} is no single text, so it cannot go to standard output; name a folder with --out.")
-        elif form == eee.NAME:
-            folder = folder_at(Path(out or f"{reading.job.id[:8]}-eee"))
-            written = [str(path) for path in eee.write(reading, folder, force=force, now=datetime.now(UTC))]
-        else:
-            written = [f"MLflow run {mlflow_run.write(reading, out or 'mlflow', force=force)}"]
-        found = reading.job
-        return Exported(
-            found.id,
-            form,
-            written,
-            found.manifest.attempts,
-            reading.attempt_max,
-            found.manifest.member_count,
-            {what: count for what, count in sorted(reading.left_out.items()) if count},
-            found.as_of,
-        )
+    reading = read_job(client, job, seen)
+    if form in FILE_FORMATS:
+        written = _file(FILE_FORMATS[form], reading, out, force)
+    elif out == STDOUT:
+        raise BadInput(f"{form} is no single text, so it cannot go to standard output; name a folder with --out.")
+    elif form == eee.NAME:
+        folder = folder_at(Path(out or f"{reading.job.id[:8]}-eee"))
+        written = [str(path) for path in eee.write(reading, folder, force=force, now=datetime.now(UTC))]
+    else:
+        written = [f"MLflow run {mlflow_run.write(reading, out or 'mlflow', force=force)}"]
+    found = reading.job
+    return Exported(
+        found.id,
+        form,
+        written,
+        found.manifest.attempts,
+        reading.attempt_max,
+        found.manifest.member_count,
+        {what: count for what, count in sorted(reading.left_out.items()) if count},
+        found.as_of,
+    )
 
 
 def _file(form: FileFormat, reading: JobReading, out: str | None, force: bool) -> list[str]:

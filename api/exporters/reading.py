@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from functools import reduce
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
-from sqlalchemy.engine import Connection
 
 from api.client import Client
+from ledger.codec import decode_all
 from ledger.database import reading
 from ledger.errors import BadInput, DamagedStore, NotFound
 from ledger.facts.entry import Recorded
@@ -29,7 +28,7 @@ from ledger.facts.trial import (
     trial_stream,
 )
 from ledger.rules import trial as rules
-from projections import audit_trail, job_metrics, jobs
+from projections import job_metrics, jobs
 from projections import trials as trial_rows
 from projections.following import instant, microseconds, position_of
 from projections.metrics import Metrics
@@ -37,6 +36,7 @@ from projections.models import READ_MODELS
 from projections.trials import TrialRow, why_no_reward
 
 MEMBERS_PER_PAGE = 200
+STREAMS_PER_SELECT = 200
 TEXT_BYTES_MAX = 1_000_000
 
 
@@ -99,28 +99,24 @@ class JobReading:
     that `members` has come to.
     """
 
-    def __init__(self, client: Client, connection: Connection, job: Job, seen: Callable[[int], None]) -> None:
+    def __init__(self, client: Client, job: Job, seen: Callable[[int], None]) -> None:
         self.job = job
         self.left_out: Counter[str] = Counter()
         self.attempt_max = 0
         self._client = client
-        self._connection = connection
         self._seen = seen
 
     def members(self) -> Iterator[Member]:
-        """Every member in the job's order. Memory holds one page of members, not the job."""
-        job, project = self.job, self._client.project
+        """Every member in the job's order. Memory holds a page of members' names and trials, not the job."""
         after = 0
-        while names := jobs.list_members(self._connection, project, job.manifest, after=after, limit=MEMBERS_PER_PAGE):
-            attempts = job_metrics.attempts_of(self._connection, project, job.id, names)
-            streams = [trial_stream(job.id, name, made.attempt) for name in names for made in attempts[name]]
-            found = audit_trail.of_streams(self._connection, project, streams, upto=job.as_of)
-            for name in names:
-                trials = [_trial(job.manifest, *pair) for pair in islice(found, len(attempts[name]))]
-                there = [trial for trial in trials if trial]
+        while attempts := self._page(after):
+            slots = [(name, number) for name, numbers in attempts.items() for number in numbers]
+            trials = self._trials(slots)
+            for name, numbers in attempts.items():
+                there = [trial for trial in islice(trials, len(numbers)) if trial]
                 self.attempt_max = max([self.attempt_max, *(trial.attempt for trial in there)])
                 yield Member(name, there)
-            after += len(names)
+            after += len(attempts)
             self._seen(after)
 
     def text(self, sha256: str | None, what: str, redacted: frozenset[str] = frozenset()) -> str | None:
@@ -135,10 +131,30 @@ class JobReading:
         self.left_out[what] += 1
         return None
 
+    def _page(self, after: int) -> dict[str, list[int]]:
+        """The next members in the job's order, each with the numbers of its attempts."""
+        client, job = self._client, self.job
+        with reading(client.workspace.engine) as connection:
+            names = jobs.list_members(connection, client.project, job.manifest, after=after, limit=MEMBERS_PER_PAGE)
+            made = job_metrics.attempts_of(connection, client.project, job.id, names)
+        return {name: [attempt.attempt for attempt in made[name]] for name in names}
 
-@contextmanager
-def reading_job(client: Client, job: str, seen: Callable[[int], None] = lambda _: None) -> Iterator[JobReading]:
-    """A job, by its id or the beginning of it, open for reading; `seen` is told how many members were read.
+    def _trials(self, slots: Sequence[tuple[str, int]]) -> Iterator[Trial | None]:
+        """The trials of slots, some at a time; None for one that was not dispatched as of the job's position.
+
+        No transaction is open while a trial is handed out: SQLite's writers would wait for a slow reader.
+        """
+        job = self.job
+        for start in range(0, len(slots), STREAMS_PER_SELECT):
+            streams = [trial_stream(job.id, *slot) for slot in slots[start : start + STREAMS_PER_SELECT]]
+            found = self._client.ledger.recorder.bodies_of(streams)
+            for stream in streams:
+                past = decode_all((position, body) for position, body in found[stream] if position <= job.as_of)
+                yield _trial(job.manifest, stream, past)
+
+
+def read_job(client: Client, job: str, seen: Callable[[int], None] = lambda _: None) -> JobReading:
+    """A job, by its id or the beginning of it, to be read as it stands now; `seen` is told how many members were read.
 
     Raises:
         NotFound: there is no such job.
@@ -148,17 +164,17 @@ def reading_job(client: Client, job: str, seen: Callable[[int], None] = lambda _
         as_of = position_of(connection, client.project, READ_MODELS)
         row = jobs.get_job(connection, client.project, client.job_id(job, connection))
         measured = job_metrics.result_of(connection, client.project, row.job_id)
-        found = Job(
-            row.job_id,
-            row.status,
-            row.manifest,
-            measured.metrics,
-            measured.endings,
-            instant(row.submitted_us),
-            None if row.ended_us is None else instant(row.ended_us),
-            as_of,
-        )
-        yield JobReading(client, connection, found, seen)
+    found = Job(
+        row.job_id,
+        row.status,
+        row.manifest,
+        measured.metrics,
+        measured.endings,
+        instant(row.submitted_us),
+        None if row.ended_us is None else instant(row.ended_us),
+        as_of,
+    )
+    return JobReading(client, found, seen)
 
 
 def _trial(manifest: JobSubmitted, stream: str, past: Sequence[Recorded]) -> Trial | None:
