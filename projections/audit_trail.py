@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from ledger.codec import TAGS
 from ledger.database import entries, metadata
-from projections.following import Batch, ReadModel, microseconds, upsert
+from projections.following import Batch, ReadModel, insert, microseconds
 
 audit_trail = sa.Table(
     "audit_trail",
@@ -52,7 +52,7 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
         rows.append(
             (project_id, position, microseconds(entry.at), TAGS[type(entry.fact)], entry.actor, job_id, None, None)
         )
-    upsert(connection, audit_trail, rows)
+    insert(connection, audit_trail, rows)
 
 
 MODEL = ReadModel("audit_trail", 1, (audit_trail,), apply)

@@ -22,7 +22,7 @@ from ledger.facts.entry import Entry, Recorded
 from ledger.facts.trial import Slot, slot_of
 from ledger.recorder import ProjectRecorder
 
-BATCH_ENTRIES = 4_000
+BATCH_ENTRIES = 10_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -173,6 +173,17 @@ def upsert(connection: Connection, table: sa.Table, rows: Sequence[tuple[Any, ..
     """Insert rows, given as tuples in the table's column order, or replace those with the same primary key."""
     if rows:
         connection.exec_driver_sql(_upsert_sql(connection.dialect, table), list(rows))
+
+
+def insert(connection: Connection, table: sa.Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows that are not there yet, given as tuples in the table's column order."""
+    if rows:
+        connection.exec_driver_sql(_insert_sql(connection.dialect, table), list(rows))
+
+
+@cache
+def _insert_sql(dialect: sa.Dialect, table: sa.Table) -> str:
+    return str(table.insert().compile(dialect=dialect))
 
 
 def remove(connection: Connection, table: sa.Table, keys: Sequence[tuple[Any, ...]]) -> None:

@@ -130,3 +130,16 @@ def test_a_reason_must_fit_its_line(client: Client, tmp_path: Path, line: dict[s
     path.write_text(json.dumps({"task": "a", "attempt": 1} | line) + "\n")
     (refused,) = import_path(client, "jsonl", path).refused
     assert says in refused.why
+
+
+def test_a_slow_reader_keeps_nobody_waiting(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a job is read others can write, and what they write is not in what is read."""
+    monkeypatch.setattr(reading, "STREAMS_PER_SELECT", 1)
+    rows = [{"task": name, "attempt": 1, "status": "running"} for name in ("slow", "slower")]
+    job = imported(client, tmp_path / "a.jsonl", rows)
+    members = reading.read_job(client, job).members()
+    assert [trial.status for trial in next(members).trials] == ["running"]
+    client.ledger.record(f"trial/{job}/1/slower", lambda s: trial_rules.record_reward(s, reward=1.0))
+    (trial,) = next(members).trials
+    assert trial.reward is None
+    assert [member.trials[0].reward for member in reading.read_job(client, job).members()] == [None, 1.0]

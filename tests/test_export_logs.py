@@ -41,9 +41,9 @@ def test_an_inspect_log_holds_the_trials(client: Client, tmp_path: Path) -> None
         "reward": {"value": 1.0}, "composite": {"value": 0.75}, "style": {"value": 0.5},
     }  # fmt: skip
     lost = samples["=1+1", 2]
-    assert (lost["scores"], lost["error"]["message"], lost["error"]["traceback"]) == ({}, "-Lost", "没有了\n")
+    assert (lost["scores"], lost["error"]["message"], lost["error"]["traceback"]) == ({}, "-Lost()", "没有了\n")
     assert (samples["任务 三", 1]["scores"]["reward"]["value"], "error" in samples["任务 三", 1]) == (1.0, True)
-    assert samples["c", 1]["error"]["message"] == "canceled"
+    assert samples["c", 1]["error"]["message"] == "CancelledError()"
 
 
 def test_every_object_of_an_inspect_log_has_what_inspect_requires(client: Client, tmp_path: Path) -> None:
@@ -61,14 +61,14 @@ def test_every_object_of_an_inspect_log_has_what_inspect_requires(client: Client
 
 
 def test_an_inspect_log_is_imported_as_the_same_rewards(client: Client, tmp_path: Path) -> None:
-    """Our own importer of Inspect logs reads rewards, gaps, members and k back."""
-    pytest.importorskip("api.importers.inspect_log", reason="there is no importer of Inspect logs yet")
+    """Our own importer of Inspect logs reads rewards, gaps, statuses, members and k back."""
     job = imported(client, tmp_path / "a.jsonl")
     exported(client, job, "inspect", tmp_path / "a.json")
     after = other(client, "inspect")
     again = imported_file(after, tmp_path / "a.json", "inspect", scorer="reward")
     had, has = client.result(job), after.result(again)
     assert (has.score_counts, has.score, has.curve) == (had.score_counts, had.score, had.curve)
+    assert (has.endings, has.as_reported["reward.evalledger.score"]) == (had.endings, had.score)
 
 
 def test_trials_that_run_are_no_samples(client: Client, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ledger.facts.job import job_stream
 from projections.following import rebuild
 from projections.models import READ_MODELS
 from tests.given_harbor import JOB_ID, begin_trial, error, locked, write, write_job, write_result, write_trial
+from tests.test_cli import El, el  # noqa: F401 - a fixture
 
 LOCK = [locked("a"), locked("b"), locked("a"), locked("b")]
 EVALS = {"demo__m-1__acme/mini": {"n_trials": 3, "metrics": [{"mean": 0.25}], "pass_at_k": {}}}
@@ -331,3 +332,30 @@ def test_what_cannot_be_followed_is_told(client: Client, job: Path) -> None:
             follow_path(client, tool, path, options)
     with pytest.raises(NotFound):
         follow_path(client, "harbor", job / "nowhere")
+
+
+def test_the_command_follows_and_can_be_stopped(
+    el: El,  # noqa: F811
+    job: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What happens goes to standard error; Ctrl-C ends with 130 and leaves the job to be gone on with."""
+    write_job(job, [locked("a")], ended=False)
+    pauses = iter([write_trial, None])
+
+    def wait(_pause_s: float) -> None:
+        step = next(pauses)
+        if step is None:
+            raise KeyboardInterrupt
+        step(job, "a__1", "a", {"reward": 1})
+
+    monkeypatch.setattr(follow_path, "__kwdefaults__", {**(follow_path.__kwdefaults__ or {}), "wait": wait})
+    ran = el("import", "harbor", str(job), "--follow", "--json")
+    assert (ran.code, ran.out) == (130, "")
+    assert "1 members x 1 attempts" in ran.err
+    assert "goes on" in ran.err
+    write_result(job, 1)
+    (done,) = el("import", "harbor", str(job), "--follow", "--json").document["jobs"]
+    assert (done["outcome"], done["as_reported"]["agent"]) == ("imported", "demo")
+    ran = el("import", "jsonl", str(job), "--follow")
+    assert (ran.code, "of harbor" in ran.err) == (1, True)

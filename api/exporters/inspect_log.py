@@ -16,6 +16,7 @@ SUFFIX = ".json"
 IS_TEXT = True
 
 REWARD = "reward"
+CANCELED = "CancelledError"  # what Inspect itself writes of a sample that was called off
 STATUSES = {"completed": "success", "failed": "success", "canceled": "cancelled"}  # failed: some trial failed
 
 _encode = msgspec.json.Encoder().encode
@@ -23,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 def write(reading: JobReading, file: IO[bytes]) -> None:
     """The head of the log, then its samples one by one. Inspect knows no sample that has not ended: left out."""
-    head = _encode(_head(reading.job, [member.task for member in reading.members()]))
+    head = _encode(_head(reading.job, reading.tasks()))
     file.write(head.removesuffix(b"}") + b',"samples":[')
     first = True
     for member in reading.members():
@@ -117,7 +118,8 @@ def _sample(reading: JobReading, trial: Trial) -> dict[str, Any]:
         sample["total_time"] = trial.duration_s
     if trial.status != "succeeded":
         text = reading.text(trial.message, "messages", trial.redacted) or ""
-        sample["error"] = {"message": trial.error_type or trial.status, "traceback": text, "traceback_ansi": text}
+        # As Inspect writes an exception, so that its type can be read.
+        sample["error"] = {"message": f"{trial.error_type or CANCELED}()", "traceback": text, "traceback_ansi": text}
     reading.left_out["judge summaries"] += trial.judge is not None
     reading.left_out["files that could not be kept"] += len(trial.lost)
     reading.left_out["rejected results"] += trial.rejected_result is not None

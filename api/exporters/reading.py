@@ -119,6 +119,11 @@ class JobReading:
             after += len(attempts)
             self._seen(after)
 
+    def tasks(self) -> list[str]:
+        """The names of the job's members in their order, all of them."""
+        with reading(self._client.workspace.engine) as connection:
+            return jobs.list_members(connection, self._client.project, self.job.manifest)
+
     def text(self, sha256: str | None, what: str, redacted: frozenset[str] = frozenset()) -> str | None:
         """A short text artifact; None, and counted as left out, when it is erased, too long, or no UTF-8."""
         if sha256 is None:

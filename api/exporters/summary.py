@@ -40,12 +40,9 @@ def summary(job: Job) -> dict[str, Any]:
 
 def named_metrics(metrics: Metrics) -> dict[str, float]:
     """The numbers that could be given, under names without `@` and `^`: `pass_at_2`, `pass_pow_2`."""
-    k = metrics.k
     named = {"score": metrics.score, "pass": metrics.pass_}
     for point in metrics.curve:
         named |= {f"pass_at_{point.k}": point.pass_at_k, f"pass_pow_{point.k}": point.pass_hat_k}
-    if not metrics.curve:
-        named |= {f"pass_at_{k}": metrics.pass_at_k, f"pass_pow_{k}": metrics.pass_hat_k}
     if metrics.score_bounds:
         named |= {"score_bound_low": metrics.score_bounds[0], "score_bound_high": metrics.score_bounds[1]}
     if interval := metrics.interval_95:
