@@ -17,8 +17,8 @@ from sqlalchemy.engine import Connection
 from api.answers import JobAnswer, JobList, Published, ResultAnswer, Submitted, TaskResult
 from api.reporting import TrialReport
 from api.settings import Settings
-from api.shaping import job_answer, lost_reward
-from api.under_policy import answer_under, remarks
+from api.shaping import job_answer, result_answer
+from api.under_policy import answer_under
 from api.wiring import Workspace
 from ledger.application import Ledger
 from ledger.database import reading, writing
@@ -250,34 +250,9 @@ class Client:
             attempts = job_metrics.attempts_of(connection, self.project, row.job_id, shown)
             lost = trials.unscored(connection, self.project, row.job_id, limit=LOST_SHOWN) if measured.lost else []
             under = None if rule is None else answer_under(connection, self.project, row, rule)
-        m = measured.metrics
-        return ResultAnswer(
-            id=row.job_id,
-            status=row.status,
-            dataset=row.manifest.dataset,
-            score_counts=m.score_counts,
-            k=m.k,
-            score=m.score,
-            pass_=m.pass_,
-            pass_at_k=m.pass_at_k,
-            pass_hat_k=m.pass_hat_k,
-            curve=m.curve,
-            score_bounds=m.score_bounds,
-            interval_95=m.interval_95,
-            denominators=m.denominators,
-            definition=m.definition,
-            endings=measured.endings,
-            lost=measured.lost,
-            lost_trials=[lost_reward(trial) for trial in lost],
-            tasks=[TaskResult(task, attempts[task]) for task in shown],
-            tasks_after=tasks_after,
-            tasks_more=len(names) > tasks_limit,
-            flags=list(row.manifest.origin.flags),
-            as_reported=row.manifest.origin.as_reported,
-            remarks=remarks(m, row.manifest.origin),
-            policy=under,
-            as_of=as_of,
-        )
+        page = [TaskResult(task, attempts[task]) for task in shown]
+        more = len(names) > tasks_limit
+        return result_answer(row, measured, page, lost, under, tasks_after=tasks_after, tasks_more=more, as_of=as_of)
 
     def cancel_job(self, job_id: str, *, reason: str = "") -> Published:
         """Call a job off; what runs is stopped by its worker, what waits is never dispatched."""

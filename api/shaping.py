@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from api.answers import JobAnswer, LostReward
+from api.answers import JobAnswer, LostReward, PolicyAnswer, ResultAnswer, TaskResult
+from api.under_policy import remarks
 from projections.following import instant
+from projections.job_metrics import JobResult
 from projections.jobs import JobRow
 from projections.trials import TrialRow, why_no_reward
 
@@ -43,6 +45,48 @@ def job_answer(row: JobRow, endings: Mapping[str, int], as_of: int) -> JobAnswer
         submitted_at=time_text(row.submitted_us) or "",
         ended_at=time_text(row.ended_us),
         endings=dict(endings),
+        as_of=as_of,
+    )
+
+
+def result_answer(
+    row: JobRow,
+    measured: JobResult,
+    tasks: list[TaskResult],
+    lost: Sequence[TrialRow],
+    policy: PolicyAnswer | None,
+    *,
+    tasks_after: int,
+    tasks_more: bool,
+    as_of: int,
+) -> ResultAnswer:
+    """A job's result with a page of its tasks."""
+    metrics, origin = measured.metrics, row.manifest.origin
+    return ResultAnswer(
+        id=row.job_id,
+        status=row.status,
+        dataset=row.manifest.dataset,
+        score_counts=metrics.score_counts,
+        k=metrics.k,
+        score=metrics.score,
+        pass_=metrics.pass_,
+        pass_at_k=metrics.pass_at_k,
+        pass_hat_k=metrics.pass_hat_k,
+        curve=metrics.curve,
+        score_bounds=metrics.score_bounds,
+        interval_95=metrics.interval_95,
+        denominators=metrics.denominators,
+        definition=metrics.definition,
+        endings=measured.endings,
+        lost=measured.lost,
+        lost_trials=[lost_reward(trial) for trial in lost],
+        tasks=tasks,
+        tasks_after=tasks_after,
+        tasks_more=tasks_more,
+        flags=list(origin.flags),
+        as_reported=origin.as_reported,
+        remarks=remarks(metrics, origin),
+        policy=policy,
         as_of=as_of,
     )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -206,3 +208,13 @@ def test_what_models_write_cannot_steer_a_terminal(el: El, tmp_path: Path) -> No
     out = el("trial", "log", trial).out
     assert "gone" in out
     assert "\u001b" not in out
+
+
+def test_whoever_stops_reading_is_no_failure(el: El, seed_job: str, tmp_path: Path) -> None:
+    """`el job result | head -1` ends well, whether the rest would have been text or a table."""
+    assert seed_job
+    command = f"{Path(sys.executable).parent / 'el'} job result --tasks 1000 | head -1; exit ${{PIPESTATUS[0]}}"
+    environ = {"PATH": os.environ["PATH"], "EL_HOME": str(tmp_path / "home")}
+    done = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1

@@ -151,3 +151,22 @@ def test_a_folder_that_cannot_be_read_is_told(client: Client, lot: Path) -> None
     (lot / "jsonl").chmod(0)
     assert "cannot be read" in import_path(client, "auto", lot).refused[0].why
     (lot / "jsonl").chmod(0o700)
+
+
+def test_hidden_folders_are_not_looked_into(client: Client, lot: Path) -> None:
+    """A ledger's own folder, or a repository's, beside the results is neither imported nor complained about."""
+    (lot / ".el" / "sources").mkdir(parents=True)
+    (lot / ".el" / "sources" / "note.json").write_text("{}")
+    write_run(RUNS["jsonl"], lot / ".cache" / "jsonl")
+    report = import_path(client, "auto", lot)
+    assert report.refused == []
+    assert tools(client, report) == sorted(TOOLS)
+
+
+def test_a_schema_version_of_another_kind_is_not_swe_benchs(tmp_path: Path) -> None:
+    """Others write their schema's version first too, as text: that file is nobody's, not a broken run report."""
+    other = tmp_path / "aggregate.json"
+    other.write_text('{"schema_version": "0.3.0", "evaluation_id": "x"}')
+    assert [importer.NAME for importer in IMPORTERS if importer.recognises(other)] == []
+    other.write_text('{"schema_version": 2, "total_instances": 1}')
+    assert [importer.NAME for importer in IMPORTERS if importer.recognises(other)] == ["swe-bench"]

@@ -98,14 +98,14 @@ def test_what_changes_the_meaning_is_another_job(client: Client, tmp_path: Path,
 
 def test_a_run_id_with_other_bytes_is_a_conflict(client: Client, tmp_path: Path) -> None:
     """Where a tool names its runs, the same run can be imported again, but not with other content."""
-    first = import_run(client, run_of(write(tmp_path / "a.jsonl"), run_id="r1"))
-    assert import_run(client, run_of(write(tmp_path / "b.jsonl"), run_id="r1")).outcome == "unchanged"
+    first = import_run(client, run_of(write(tmp_path / "a.jsonl"), run_id="r1"), Options())
+    assert import_run(client, run_of(write(tmp_path / "b.jsonl"), run_id="r1"), Options()).outcome == "unchanged"
     other = run_of(write(tmp_path / "a.jsonl", ROWS[:2]), run_id="r1")
     with pytest.raises(Conflict, match=first.id) as refusal:
-        import_run(client, other)
+        import_run(client, other, Options())
     assert refusal.value.differs == ("file a.jsonl has other content",)
     with pytest.raises(Conflict) as refusal:
-        import_run(client, run_of(write(tmp_path / "a.jsonl"), run_id="r1"), attempts=5)
+        import_run(client, run_of(write(tmp_path / "a.jsonl"), run_id="r1"), Options(attempts=5))
     assert refusal.value.differs == ("attempts: 2, now 5",)
 
 
@@ -220,7 +220,7 @@ def test_a_file_that_changes_meanwhile_is_refused(client: Client, tmp_path: Path
         run = run_of(write(path))
         write(path, [ROWS[0] | {"reward": 0}, *ROWS[1:]])
         with pytest.raises(BadInput, match="changed while"):
-            import_run(client, run, keep_artifacts=keep)
+            import_run(client, run, Options(keep_artifacts=keep))
         assert client.ledger.head().size == 1
 
 
@@ -249,7 +249,7 @@ def test_a_bad_reference_is_refused(client: Client, tmp_path: Path) -> None:
 def test_a_tools_version_names_the_runner(client: Client, tmp_path: Path) -> None:
     """A version that no reference may hold is written so that it can be one; the job keeps it as it was."""
     run = run_of(write(tmp_path / "a.jsonl"), tool_version="1.2 (beta)", as_reported={"accuracy": 0.5}, flags=["x"])
-    imported = import_run(client, run)
+    imported = import_run(client, run, Options())
     job = client.job(imported.id)
     assert (job.runner, job.origin["tool_version"]) == ("jsonl@1.2-beta-", "1.2 (beta)")
     assert (imported.as_reported, imported.flags) == ({"accuracy": 0.5}, ("x",))

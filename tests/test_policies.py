@@ -266,7 +266,7 @@ def imported(client: Client, path: Path, rows: list[dict[str, Any]], **changed: 
     """The id of a job that some tool ran and reported on."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (run,) = jsonl.read(path, Options())
-    return import_run(client, msgspec.structs.replace(run, **changed)).id
+    return import_run(client, msgspec.structs.replace(run, **changed), Options()).id
 
 
 ROWS: list[dict[str, Any]] = [

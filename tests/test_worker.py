@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -478,3 +479,15 @@ def test_no_byte_of_the_store_holds_a_secret(client: Client, tmp_path: Path) -> 
     assert any(b"[secret]" in content for content in contents.values())
     assert any(b"m1" in content for content in contents.values())
     assert [path for path, content in contents.items() if SECRET.encode() in content] == []
+
+
+def test_what_a_crash_left_half_written_is_swept(client: Client, tmp_path: Path) -> None:
+    """A worker deletes temporary files of artifacts that nobody has written to for a day, and no younger ones."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path)), ["a"])
+    temporaries = client.artifacts.root / "temp"
+    temporaries.mkdir(parents=True)
+    for name, age_s in (("old", 90_000), ("young", 10)):
+        (temporaries / name).write_bytes(b"half")
+        os.utime(temporaries / name, (time.time() - age_s,) * 2)
+    Worker(client, slots=1).run(job_id)
+    assert [path.name for path in temporaries.iterdir()] == ["young"]

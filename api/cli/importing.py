@@ -113,7 +113,9 @@ def _say(report: Report, *, dry_run: bool) -> None:
             numbers = ", ".join(f"{name} {value}" for name, value in job.as_reported.items())
             say(harmless(f"    the tool says: {numbers}"))
     for refused in report.refused:
-        say(harmless(f"{refused.outcome}: {refused.path}: {refused.why}"))
+        # Most reasons name the file themselves; the others are told where it is.
+        where = "" if refused.why.startswith(refused.path) else f"{refused.path}: "
+        say(harmless(f"{refused.outcome}: {where}{refused.why}"))
     if len(report.jobs) + len(report.refused) > 1:
         say(f"{len(report.jobs):,} jobs, {len(report.refused):,} refused")
     if report.jobs and not dry_run:

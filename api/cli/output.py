@@ -49,10 +49,18 @@ Project = Annotated[
 ]
 
 
+class _Console(Console):
+    """Rich ends the process with 1 when nobody reads on; here `main` decides what that means."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error that Python itself raises."""
+        raise BrokenPipeError
+
+
 def _console(stream: Any) -> Console:
     # Off a terminal nothing is wrapped or cut: the output is read by programs and by people with a pager.
     width = None if stream.isatty() else PLAIN_WIDTH
-    return Console(file=stream, width=width, markup=False, highlight=False, soft_wrap=True)
+    return _Console(file=stream, width=width, markup=False, highlight=False, soft_wrap=True)
 
 
 def out() -> Console:

@@ -55,8 +55,9 @@ def _numbers(result: ResultAnswer) -> Iterator[str]:
     if result.score_bounds and result.score_counts.missing:
         least, most = result.score_bounds
         yield _line(f"bounds {percent(least)} to {percent(most)}", "were every missing reward 0, or 1", least)
-    for name, value in result.as_reported.items():
-        yield _line(harmless(f"as reported: {name} {value}"), "by the tool itself", value)
+    if result.as_reported:
+        printed = ", ".join(f"{name} {value}" for name, value in result.as_reported.items())
+        yield harmless(f"as reported by the tool: {printed}")
     yield from map(harmless, result.remarks)
     if result.policy:
         yield from _under(result.policy)
@@ -124,7 +125,7 @@ def _show_tasks(result: ResultAnswer) -> None:
     say_table(["task", *(f"#{number}" + ("+" if number > result.k else "") for number in range(1, columns + 1))], rows)
     if columns < last:
         say(f"{columns} of {last} attempts shown; all of them: el job trials {result.id}")
-    if result.tasks_more:
+    if result.tasks_more and result.tasks:
         shown = result.tasks_after + len(result.tasks)
         members = result.score_counts.total_members
         say(f"{shown:,} of {members:,} tasks shown; further: el job result {result.id} --after {shown}")

@@ -98,16 +98,8 @@ class Follower:
         if not new and self._submitted:
             return
         trials = [found for found in self._taken.values() if found.task in new]
-        options = self._options
         for run in runs_of(job, trials, set(), own_names=False):
-            written = record_so_far(
-                self._client,
-                run,
-                dataset=options.dataset,
-                runner=options.runner,
-                attempts=options.attempts,
-                keep_artifacts=options.keep_artifacts,
-            )
+            written = record_so_far(self._client, run, self._options)
             self.entries[written.job_id] += written.entries
             if not self._submitted:
                 self._tell(f"job {written.job_id}: {len(run.members):,} members x {run.attempts} attempts")

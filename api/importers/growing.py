@@ -17,7 +17,7 @@ import msgspec
 from api.client import Client
 from api.importers.dataset import dataset_of
 from api.importers.facts import Texts, rules_of
-from api.importers.identity import Asked, differing_terms, identify
+from api.importers.identity import Asked, asked_of, differing_terms
 from api.importers.recording import (
     TRIALS_PER_BATCH,
     TRIES_MAX,
@@ -27,12 +27,12 @@ from api.importers.recording import (
     import_run,
     imported,
     keep_sources,
+    kept_of,
     listing_of,
     manifest_of,
     origin_of,
-    without_files,
 )
-from api.importers.run import Run, Trial
+from api.importers.run import Options, Run, Trial
 from ledger.application import ask
 from ledger.errors import ConcurrentWrite, Conflict, NotAllowed
 from ledger.facts.catalogue import Task, dataset_stream
@@ -57,34 +57,17 @@ class Written(NamedTuple):
     entries: int
 
 
-def take_run(
-    client: Client,
-    run: Run,
-    *,
-    dataset: str | None = None,
-    runner: str | None = None,
-    attempts: int | None = None,
-    keep_artifacts: bool = True,
-    dry_run: bool = False,
-) -> Imported:
+def take_run(client: Client, run: Run, options: Options) -> Imported:
     """Import a run; of one that was followed and is not sealed, what is missing, and its end.
 
     Raises:
         BadInput: the run holds what the rules refuse.
         Conflict: it is there already with other content; names what differs.
     """
-    asked = identify(client.project, run, dataset or run.dataset, runner, attempts)
+    asked = asked_of(client.project, run, options)
     state = client.ledger.state(job_stream(asked.job_id))
     if not _is_growing(asked, state):
-        return import_run(
-            client,
-            run,
-            dataset=dataset,
-            runner=runner,
-            attempts=attempts,
-            keep_artifacts=keep_artifacts,
-            dry_run=dry_run,
-        )
+        return import_run(client, run, options)
     manifest = _same_terms(run, asked, state)
     listing = listing_of(run.sources)
     origin = origin_of(run, asked, listing)
@@ -92,24 +75,16 @@ def take_run(
         partial(job_rules.seal_origin, request_id=asked.request_id, origin=origin),
         partial(job_rules.finish_job, failed_trials=run.failed_trials),
     )
-    written = _record_trials(client, manifest, run if keep_artifacts else without_files(run), dry_run=dry_run)
+    written = _record_trials(client, manifest, kept_of(run, options), dry_run=options.dry_run)
     sealed = msgspec.structs.replace(manifest, origin=origin)
-    if dry_run:
+    if options.dry_run:
         return imported(sealed, "planned", written.entries + len(ask(job_stream(asked.job_id), state, end)))
-    keep_sources(client, run.sources if keep_artifacts else (), listing)
+    keep_sources(client, run.sources if options.keep_artifacts else (), listing)
     facts = client.ledger.record(job_stream(asked.job_id), *end).facts
     return imported(sealed, "imported", written.entries + len(facts))
 
 
-def record_so_far(
-    client: Client,
-    run: Run,
-    *,
-    dataset: str | None = None,
-    runner: str | None = None,
-    attempts: int | None = None,
-    keep_artifacts: bool = True,
-) -> Written:
+def record_so_far(client: Client, run: Run, options: Options) -> Written:
     """Submit a run that goes on, and record those of its trials that are new. A run needs its tool's own id for it.
 
     All trials of a task that are known so far come together.
@@ -118,7 +93,7 @@ def record_so_far(
         Conflict: it was imported already, is followed on other terms, or a recorded trial is not what it was.
         NotAllowed: its job was ended here meanwhile.
     """
-    asked = identify(client.project, run, dataset or run.dataset, runner, attempts)
+    asked = asked_of(client.project, run, options)
     stream, entries = job_stream(asked.job_id), 0
     for _ in range(TRIES_MAX):
         if client.ledger.state(stream) is not None:
@@ -137,7 +112,7 @@ def record_so_far(
         raise Conflict(f"The run {run.run_id!r} was imported already, as job {asked.job_id}; it cannot be followed.")
     if state.ended:
         raise NotAllowed(f"The job {asked.job_id} was {state.ended} here; its run is not followed any more.")
-    written = _record_trials(client, _same_terms(run, asked, state), run if keep_artifacts else without_files(run))
+    written = _record_trials(client, _same_terms(run, asked, state), kept_of(run, options))
     return written._replace(entries=written.entries + entries)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from api.client import Client
 from api.importers.dataset import ref_part
-from api.importers.run import Run, Source
+from api.importers.run import Options, Run, Source
 from ledger.digests import framed
 from ledger.errors import EvalLedgerError
 from ledger.facts.job import job_id_for
@@ -42,6 +42,11 @@ def identify(project: str, run: Run, dataset: str | None, runner: str | None, at
     request_id = f"import/{run.tool}/{hashlib.sha256(parts).hexdigest()}"
     named = request_id if run.run_id is None else "/".join(["import", run.tool, "run", run.run_id, *picked])
     return Asked(job_id_for(project, named), request_id, k, runner, dataset)
+
+
+def asked_of(project: str, run: Run, options: Options) -> Asked:
+    """What an import with these options asks for: they override what the run says of itself."""
+    return identify(project, run, options.dataset or run.dataset, options.runner, options.attempts)
 
 
 def is_same(project: str, run: Run, asked: Asked, state: Job) -> bool:

@@ -117,18 +117,8 @@ class _Import:
 
     def _record(self, path: Path, run: Run) -> None:
         """Record one job; the next one of the same files is tried even when this one is refused."""
-        options = self._options
         try:
-            job = take_run(
-                self._client,
-                run,
-                dataset=options.dataset,
-                runner=options.runner,
-                attempts=options.attempts,
-                keep_artifacts=options.keep_artifacts,
-                dry_run=options.dry_run,
-            )
-            self.jobs.append(job)
+            self.jobs.append(take_run(self._client, run, self._options))
         except Refused as refusal:
             self.refused.append(_refused(path, refusal))
 

@@ -37,7 +37,8 @@ class Recognised:
 
 
 def recognise(importers: Sequence[Importer], path: Path) -> Recognised:
-    """Every run at or below a path. A folder that is one tool's is not looked into for others, and links are neither.
+    """Every run at or below a path. A folder that is one tool's is not looked into for others; links and hidden folders
+    (such as a ledger's own) are not looked into at all.
 
     Only files that could hold results (`.json`, `.jsonl`, `.eval`) count as unknown.
 
@@ -52,7 +53,7 @@ def recognise(importers: Sequence[Importer], path: Path) -> Recognised:
     for folder, folders, names in os.walk(path, onerror=refuse_folder):
         files = [Path(folder, name) for name in sorted(names)]
         found.unknown += [file for file in files if not found.take(file) and file.suffix in RESULT_SUFFIXES]
-        below = [Path(folder, name) for name in sorted(folders)]
+        below = [Path(folder, name) for name in sorted(folders) if not name.startswith(".")]
         folders[:] = [path.name for path in below if not path.is_symlink() and not found.take(path)]
         if len(found.runs) + len(found.unknown) > FILES_MAX:
             raise BadInput(f"{shown(path)} holds more than {FILES_MAX:,} results; import a part of it at a time.")

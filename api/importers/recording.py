@@ -13,8 +13,8 @@ import msgspec
 from api.client import Client
 from api.importers.dataset import Target, dataset_of
 from api.importers.facts import Texts, rules_of
-from api.importers.identity import Asked, differences, identify, is_same
-from api.importers.run import Run, Source
+from api.importers.identity import Asked, asked_of, differences, is_same
+from api.importers.run import Options, Run, Source
 from ledger.application import Rule, ask
 from ledger.errors import BadInput, ConcurrentWrite, Conflict
 from ledger.facts.catalogue import RunnerPublished, Scalar, dataset_stream, runner_stream
@@ -43,26 +43,17 @@ class Imported(msgspec.Struct, frozen=True):
     as_reported: dict[str, Scalar]
 
 
-def import_run(
-    client: Client,
-    run: Run,
-    *,
-    dataset: str | None = None,
-    runner: str | None = None,
-    attempts: int | None = None,
-    keep_artifacts: bool = True,
-    dry_run: bool = False,
-) -> Imported:
+def import_run(client: Client, run: Run, options: Options) -> Imported:
     """Record a run as one job with all its facts, all or nothing. The same content again writes nothing.
 
-    `dataset`, `runner` and `attempts` override what the run says. Without `keep_artifacts` the source files are named
-    by their digests but not copied.
+    `dataset`, `runner` and `attempts` of the options override what the run says. Without `keep_artifacts` the source
+    files are named by their digests but not copied.
 
     Raises:
         BadInput: the run holds what the rules refuse.
         Conflict: the run id, or the dataset, is there already with other content; names what differs.
     """
-    asked = identify(client.project, run, dataset or run.dataset, runner, attempts)
+    asked = asked_of(client.project, run, options)
     for _ in range(TRIES_MAX):
         if unchanged := _find_earlier(client, run, asked):
             return unchanged
@@ -70,11 +61,11 @@ def import_run(
         listing = listing_of(run.sources)
         manifest = manifest_of(asked, target, origin_of(run, asked, listing))
         texts = Texts(client.artifacts)
-        batches = _batches(client, run if keep_artifacts else without_files(run), manifest, target, texts)
-        if dry_run:
+        batches = _batches(client, kept_of(run, options), manifest, target, texts)
+        if options.dry_run:
             count = sum(len(ask(stream, None, rules)) for batch in batches for stream, rules in batch)
             return imported(manifest, "planned", count)
-        keep_sources(client, run.sources if keep_artifacts else (), listing)
+        keep_sources(client, run.sources if options.keep_artifacts else (), listing)
         try:
             count = client.ledger.record_new(stored(batches, texts))
         except ConcurrentWrite:
@@ -83,8 +74,10 @@ def import_run(
     raise ConcurrentWrite("The same dataset is being published all the time; try again later.")
 
 
-def without_files(run: Run) -> Run:
-    """The run without the files of its trials, whose digests its sources still tell."""
+def kept_of(run: Run, options: Options) -> Run:
+    """The run as it is kept: without the files of its trials, whose digests its sources tell, when none are wanted."""
+    if options.keep_artifacts:
+        return run
     trials = run.trials
     return msgspec.structs.replace(
         run, trials=lambda: (msgspec.structs.replace(trial, files=()) if trial.files else trial for trial in trials())

@@ -28,8 +28,8 @@ POLICIES: tuple[str, ...] = ("swe-bench",)
 NAMES_SHOWN_MAX = 20
 
 _FIRST_KEY = re.compile(
-    rb'\s*\{\s*"((total|submitted|completed|incomplete|resolved|unresolved|infra_failure|ambiguous_failure|empty_patch'
-    rb'|error)_(instances|ids)|failure_reasons|unstopped_\w+|unremoved_images|schema_version)"\s*:'
+    rb'\s*\{\s*(?:"((total|submitted|completed|incomplete|resolved|unresolved|infra_failure|ambiguous_failure'
+    rb'|empty_patch|error)_(instances|ids)|failure_reasons|unstopped_\w+|unremoved_images)"\s*:|"schema_version"\s*:\s*\d)'
 )
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)] | UnsetType

@@ -33,6 +33,7 @@ from ledger.rules.trial import outcome_of
 from projections import trials
 
 PAUSE_S = 0.1
+TEMPORARIES_S = 86_400.0  # what a crash left half-written is certainly nobody's any more after a day
 JOBS_LOOKED_AT_MAX = 1_000
 
 _INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
@@ -102,6 +103,7 @@ class Worker:
             raise self._trouble
         for ended_in in self._unfinished:
             self.client.finish_job(ended_in)
+        self.client.artifacts.sweep(before=time.time() - TEMPORARIES_S)
         return self.tally
 
     def interrupt(self) -> None:
