@@ -148,7 +148,8 @@ def _cell(attempt: Attempt | None) -> Text:
 def _show_next(result: ResultAnswer) -> None:
     if not result.lost:
         return
-    phases = ", ".join(f"{count:,} in {phase}" for phase, count in sorted(result.lost.items()))
+    names = {"unknown": "an unknown phase"}
+    phases = ", ".join(f"{count:,} in {names.get(phase, phase)}" for phase, count in sorted(result.lost.items()))
     say("", f"rewards lost: {phases}; look at")
     for trial in result.lost_trials:
         error = f", {trial.error_type}" if trial.error_type else ""

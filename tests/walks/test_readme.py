@@ -50,10 +50,13 @@ def test_the_main_command_works_in_a_fresh_clone(tmp_path: Path) -> None:
 
 
 def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
-    """The blocks of the tour run one after the other, in one shell, in a clean folder."""
+    """The blocks of the tour run one after the other, in one shell, in a clean folder; then the Python does."""
     script = "\n".join(text for name, text in BLOCKS if name == "tour")
     printed = shell(script, tmp_path, PATH=f"{BIN}:{os.environ['PATH']}")
     assert "score 60%" in printed
+    (python,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "tour.py").write_text(python)
+    assert "scored=1" in shell(f"{BIN / 'python'} tour.py", tmp_path)
 
 
 def _index() -> dict[str, str]:
