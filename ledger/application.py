@@ -6,7 +6,7 @@ library's checks per event cost more than everything else together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any, NamedTuple
@@ -15,13 +15,14 @@ from eventsourcing.application import Application
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, IntegrityError, Mapper, StoredEvent
 from eventsourcing.popo import POPOFactory
 from eventsourcing.utils import Environment, EnvType
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
 from ledger import codec
 from ledger.appending import Head
 from ledger.codec import Row
-from ledger.errors import ConcurrentWrite
+from ledger.errors import ConcurrentWrite, Refused, StoreError
 from ledger.facts.entry import AnyFact, Entry, Recorded
+from ledger.grouping import GroupCommit
 from ledger.recorder import Also, ProjectRecorder
 from ledger.rules import access, catalogue, job, trial
 
@@ -46,6 +47,19 @@ class Written(NamedTuple):
 
     position: int
     facts: tuple[AnyFact, ...]
+
+
+class Asked(NamedTuple):
+    """One write as a group commit takes it: the rules to ask on a stream, in whose name, under which request key."""
+
+    stream: str
+    rules: Sequence[Rule]
+    actor: str
+    key: str | None = None
+    also: Also | None = None
+
+
+Group = GroupCommit[Asked, Written]
 
 
 class EntryMapper(Mapper[str]):
@@ -96,15 +110,25 @@ def utc_now() -> datetime:
 
 
 class Ledger:
-    """One project's ledger. It owns the clock and the actor; rules get neither."""
+    """One project's ledger. It owns the clock and the actor; rules get neither.
+
+    With a `group`, shared by all ledgers of the project in a process, single writes are committed together.
+    """
 
     def __init__(
-        self, engine: Engine, project_id: str, *, actor: str = "local", clock: Callable[[], datetime] = utc_now
+        self,
+        engine: Engine,
+        project_id: str,
+        *,
+        actor: str = "local",
+        clock: Callable[[], datetime] = utc_now,
+        group: Group | None = None,
     ) -> None:
         self.engine = engine
         self.project_id = project_id
         self.actor = actor
         self.clock = clock
+        self.group = group
         self.recorder = ProjectRecorder(engine, project_id)
         self.log = ProjectLog(self.recorder)
 
@@ -137,6 +161,8 @@ class Ledger:
         Raises:
             Refused: what the rules, or the codec, refuse; nothing is written then.
         """
+        if self.group:
+            return self.group(Asked(stream, rules, self.actor, key, also))
         for _ in range(RETRIES_MAX):
             past = self.stream(stream)
             facts = ask(stream, _fold(stream, past), rules)
@@ -144,11 +170,30 @@ class Ledger:
             if not facts:
                 return Written(past[-1].position if past else 0, ())
             try:
-                recordings = self.log.save(*self._entries(stream, version, facts, key), also=also)
+                recordings = self.log.save(*self.entries_of(stream, version, facts, key), also=also)
             except IntegrityError:
                 continue
             return Written(recordings[-1].notification.id, tuple(facts))
         raise ConcurrentWrite(f"The stream {stream} is being written to all the time; try again later.")
+
+    def record_each(self, asked: Sequence[Asked]) -> list[Written | Exception]:
+        """Many independent writes in one transaction, each with its own outcome: what it came to, or its refusal.
+
+        The head row is taken before anything is read, so nothing read is stale and nothing has to be tried again. When
+        the store fails, that is the outcome of each; what was committed then is found as a repeat by whoever asks again.
+        """
+        try:
+            with self.recorder.appending() as append:
+                append.take_head()
+                group = _GroupOfWrites(self, append.connection, {one.stream for one in asked})
+                outcomes = [group.ask(one) for one in asked]
+                first = append(group.rows)
+                for one, outcome in zip(asked, outcomes, strict=True):
+                    if one.also and isinstance(outcome, Written) and outcome.facts:
+                        one.also(append.connection)
+        except StoreError as error:
+            return [error] * len(asked)
+        return [group.placed(outcome, first) for outcome in outcomes]
 
     def record_all(self, decisions: Iterable[tuple[str, Sequence[Rule]]], *, key: str | None = None) -> list[Written]:
         """The same as `record`, for many streams, each named once, in one transaction: all are recorded or none."""
@@ -166,7 +211,7 @@ class Ledger:
                 past = pasts[stream]
                 facts = ask(stream, _fold(stream, past), rules)
                 version = past[-1].entry.version if past else 0
-                rows += codec.encode(self._entries(stream, version, facts, key))
+                rows += codec.encode(self.entries_of(stream, version, facts, key))
                 # The position of what is new is known once it is appended: until then, its place among the new rows.
                 written.append(Written(-len(rows) if facts else (past[-1].position if past else 0), tuple(facts)))
             if not rows:
@@ -191,17 +236,56 @@ class Ledger:
             for batch in batches:
                 entries: list[Entry] = []
                 for stream, rules in batch:
-                    entries += self._entries(stream, 0, ask(stream, None, rules), key)
+                    entries += self.entries_of(stream, 0, ask(stream, None, rules), key)
                 append(codec.encode(entries))
                 count += len(entries)
         return count
 
-    def _entries(self, stream: str, version: int, facts: Sequence[AnyFact], key: str | None) -> list[Entry]:
-        now, actor = self.clock(), self.actor
+    def entries_of(
+        self, stream: str, version: int, facts: Sequence[AnyFact], key: str | None, actor: str | None = None
+    ) -> list[Entry]:
+        """Facts in their places after a version of their stream, recorded now, by `actor` (this ledger's without)."""
+        now, actor = self.clock(), actor or self.actor
         return [
             Entry(stream, number, now, actor, fact, codec.schema_of(fact), key)
             for number, fact in enumerate(facts, version + 1)
         ]
+
+
+class _GroupOfWrites:
+    """The writes of one group on their way: each sees what those before it on its stream came to.
+
+    Positions are counted in `rows` from 0 until the first of them is known.
+    """
+
+    def __init__(self, ledger: Ledger, connection: Connection, streams: Collection[str]) -> None:
+        self.rows: list[Row] = []
+        self._ledger = ledger
+        self._pasts: dict[str, tuple[Any, int, int]] = {}  # state, version, position: negative when counted in `rows`
+        for stream, bodies in ledger.recorder.select_bodies(connection, sorted(streams)).items():
+            past = codec.decode_all(bodies)
+            version, position = (past[-1].entry.version, past[-1].position) if past else (0, 0)
+            self._pasts[stream] = (_fold(stream, past), version, position)
+
+    def ask(self, asked: Asked) -> Written | Exception:
+        state, version, position = self._pasts[asked.stream]
+        try:
+            facts = ask(asked.stream, state, asked.rules)
+            rows = codec.encode(self._ledger.entries_of(asked.stream, version, facts, asked.key, asked.actor))
+        except Refused as refusal:
+            return refusal
+        if facts:
+            self.rows += rows
+            evolve = _evolve_of(asked.stream)
+            state, version, position = reduce(evolve, facts, state), version + len(facts), -len(self.rows)
+            self._pasts[asked.stream] = (state, version, position)
+        return Written(position, tuple(facts))
+
+    @staticmethod
+    def placed(outcome: Written | Exception, first: int) -> Written | Exception:
+        if isinstance(outcome, Written) and outcome.position < 0:
+            return outcome._replace(position=first - 1 - outcome.position)
+        return outcome
 
 
 def _evolve_of(stream: str) -> Callable[[Any, Any], Any]:

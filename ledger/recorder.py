@@ -157,10 +157,14 @@ class ProjectRecorder(ApplicationRecorder):
 
     def bodies_of(self, streams: Sequence[str]) -> dict[str, list[tuple[int, bytes]]]:
         """(position, body) of every entry of the given streams, in version order."""
-        found: dict[str, list[tuple[int, bytes]]] = {stream: [] for stream in streams}
         with reading(self.engine) as connection:
-            for stream, _, position, body in self._select_streams(connection, sorted(found)):
-                found[stream].append((position, body))
+            return self.select_bodies(connection, streams)
+
+    def select_bodies(self, connection: Connection, streams: Sequence[str]) -> dict[str, list[tuple[int, bytes]]]:
+        """The same as `bodies_of`, in a transaction that is open already."""
+        found: dict[str, list[tuple[int, bytes]]] = {stream: [] for stream in streams}
+        for stream, _, position, body in self._select_streams(connection, sorted(found)):
+            found[stream].append((position, body))
         return found
 
     # --- the library's interface ---------------------------------------------------------------------------------

@@ -1,0 +1,79 @@
+"""Group commit: writes that arrive while another is being committed are committed together afterwards.
+
+A commit waits for the disk; while it waits, the others line up. Whoever finds nobody committing commits for all that
+wait, again and again until none waits. So one sync pays for many writes, and no thread stands by.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import Generic, TypeVar
+
+GROUP_MAX = 500
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class GroupCommit(Generic[Asked, Answer]):
+    """Commits in groups of at most GROUP_MAX, in the order of arrival.
+
+    `commit` writes a group in one transaction and answers each write by itself: with what it came to, or with the
+    exception that is its outcome. When `commit` itself raises, nothing is known to be written; it is then called for
+    each write of the group alone, so that one bad write takes no other with it.
+    """
+
+    def __init__(self, commit: Callable[[Sequence[Asked]], Sequence[Answer | Exception]]) -> None:
+        self._commit = commit
+        self._waiting: deque[tuple[Asked, Future[Answer]]] = deque()
+        self._committing = Lock()
+
+    def submit(self, asked: Asked) -> Future[Answer]:
+        """Line up a write. It is committed when somebody calls `drive`, at the latest by whoever is in there now."""
+        future: Future[Answer] = Future()
+        self._waiting.append((asked, future))
+        return future
+
+    def __call__(self, asked: Asked) -> Answer:
+        """Write, and wait until it is durable; raises what it was refused with."""
+        future = self.submit(asked)
+        self.drive()
+        return future.result()
+
+    def drive(self) -> None:
+        """Commit what waits, unless somebody else is at it already: they then commit what waits now, too."""
+        # Looked at again after the lock is free: a write may have lined up just before it was.
+        while self._waiting and self._committing.acquire(blocking=False):
+            try:
+                while self._waiting:
+                    count = min(len(self._waiting), GROUP_MAX)
+                    group = [self._waiting.popleft() for _ in range(count)]
+                    # One whose caller went away before anything was written is left out.
+                    self._settle([one for one in group if one[1].set_running_or_notify_cancel()])
+            finally:
+                self._committing.release()
+
+    def _settle(self, group: Sequence[tuple[Asked, Future[Answer]]]) -> None:
+        if not group:
+            return
+        try:
+            answers = self._commit([asked for asked, _ in group])
+        except Exception as error:
+            if len(group) == 1:
+                group[0][1].set_exception(error)
+                return
+            for one in group:
+                self._settle([one])
+            return
+        except BaseException as error:
+            for _, future in group:
+                future.set_exception(error)
+            raise
+        for (_, future), answer in zip(group, answers, strict=True):
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
