@@ -1,13 +1,15 @@
-"""A job as it stood at an earlier position: its own entries up to there, applied by the same read models.
+"""The past: read models as they stood at an earlier position, made again from the entries up to there.
 
-They are applied to tables in memory, so every question that can be put to the read models can be put to the past. It
-costs what the job's entries cost, whatever else is in the log.
+The same `apply` fills tables of their own beside the store, so every question that can be put to the read models can be
+put to the past. For one job that costs what its own entries cost, whatever else is in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy.engine import Connection
 
@@ -15,12 +17,13 @@ from ledger import codec
 from ledger.database import metadata, open_database, writing
 from ledger.errors import NotFound
 from ledger.facts.catalogue import dataset_stream, profile_stream, runner_stream
+from ledger.facts.entry import Recorded
 from ledger.facts.job import JobSubmitted, job_stream
 from ledger.recorder import ProjectRecorder
 from projections import catalogue, job_metrics, jobs, trials
-from projections.following import BATCH_ENTRIES, batch_of
+from projections.following import BATCH_ENTRIES, ReadModel, batch_of
 
-MODELS = (catalogue.MODEL, jobs.MODEL, trials.MODEL, job_metrics.MODEL)
+OF_A_JOB = (catalogue.MODEL, jobs.MODEL, trials.MODEL, job_metrics.MODEL)
 
 
 @contextmanager
@@ -30,22 +33,63 @@ def job_as_of(recorder: ProjectRecorder, job_id: str, position: int) -> Iterator
     Raises:
         NotFound: the job was not submitted by then, or the log does not reach that far.
     """
-    if position > (size := recorder.head().size):
-        raise NotFound(f"The log ends at position {size:,}; there is nothing at {position:,} yet.")
+    require_position(recorder, position)
     streams = _streams(recorder, job_id, position)
     positions = recorder.positions_of(streams, under=f"trial/{job_id}/", upto=position)
-    engine = open_database("sqlite://")
+    batches = (
+        codec.decode_all(recorder.bodies_at(positions[start : start + BATCH_ENTRIES]))
+        for start in range(0, len(positions), BATCH_ENTRIES)
+    )
+    with _made_again("sqlite://", recorder.project_id, OF_A_JOB, batches) as connection:
+        yield connection
+
+
+@contextmanager
+def log_as_of(recorder: ProjectRecorder, models: Sequence[ReadModel], position: int) -> Iterator[Connection]:
+    """A connection to read models of the whole project as they were at a position, made in a temporary file.
+
+    Raises:
+        NotFound: the log does not reach that far.
+    """
+    require_position(recorder, position)
+    with (
+        tempfile.TemporaryDirectory(prefix="el-replay-") as folder,
+        _made_again(
+            f"sqlite:///{Path(folder) / 'replay.db'}", recorder.project_id, models, _batches(recorder, position)
+        ) as connection,
+    ):
+        yield connection
+
+
+def require_position(recorder: ProjectRecorder, position: int) -> None:
+    """Refuse a position beyond the log's end."""
+    if position > (size := recorder.head().size):
+        raise NotFound(f"The log ends at position {size:,}; there is nothing at {position:,} yet.")
+
+
+@contextmanager
+def _made_again(
+    url: str, project_id: str, models: Sequence[ReadModel], batches: Iterable[list[Recorded]]
+) -> Iterator[Connection]:
+    engine = open_database(url)
     try:
-        metadata.create_all(engine, tables=[table for model in MODELS for table in model.tables])
+        metadata.create_all(engine, tables=[table for model in models for table in model.tables])
         with writing(engine) as connection:
-            for start in range(0, len(positions), BATCH_ENTRIES):
-                batch = batch_of(codec.decode_all(recorder.bodies_at(positions[start : start + BATCH_ENTRIES])))
-                for model in MODELS:
-                    model.apply(connection, recorder.project_id, batch)
+            for entries in batches:
+                batch = batch_of(entries)
+                for model in models:
+                    model.apply(connection, project_id, batch)
         with engine.connect() as connection:
             yield connection
     finally:
         engine.dispose()
+
+
+def _batches(recorder: ProjectRecorder, upto: int) -> Iterator[list[Recorded]]:
+    after = 0
+    while after < upto and (bodies := recorder.bodies(after=after, limit=min(BATCH_ENTRIES, upto - after))):
+        yield codec.decode_all(bodies)
+        after = bodies[-1][0]
 
 
 def _streams(recorder: ProjectRecorder, job_id: str, position: int) -> list[str]:
