@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from api.migrations.revision import prepare
 from api.settings import Settings
 from ledger import leases, vault
 from ledger.appending import Head
 from ledger.application import Ledger
 from ledger.artifacts import ArtifactStore, make_private_folder
-from ledger.database import create_tables, entries, log_heads, open_database, reading
+from ledger.checkpoints import checkpoints
+from ledger.database import entries, log_heads, open_database, reading
 from ledger.errors import NotFound, StoreUnreachable
 from ledger.facts.access import STREAM
+from ledger.notes import SigningKey, load_or_create_signer
+from ledger.pins import require_unforked
+from ledger.recorder import ProjectRecorder
 from ledger.rules.access import checked_project, create_project
 from ledger.secrets import SecretBox, load_or_create_key
+from ledger.tiles import tiles
 from projections.following import catch_up, positions
 from projections.models import READ_MODELS
 
@@ -31,6 +37,7 @@ TABLES = {
     for tables in (
         (log_heads, entries),
         (leases.leases, vault.sealed_secrets, positions),
+        (tiles, checkpoints),
         *(model.tables for model in READ_MODELS),
     )
     for table in tables
@@ -43,10 +50,21 @@ class Workspace:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.home = settings.home.absolute()
+        self._unforked: dict[str, int] = {}  # project: when its pin was written that its log was found to extend
 
     @cached_property
     def engine(self) -> Engine:
-        """The database, with its tables made where they are missing."""
+        """The database, with its tables made where there are none.
+
+        Raises:
+            OutdatedStore: they are those of another version.
+        """
+        prepare(self.database, TABLES)
+        return self.database
+
+    @cached_property
+    def database(self) -> Engine:
+        """The database as it is; what is in it may be of another version."""
         if self.settings.database_url is None:
             try:
                 make_private_folder(self.home)
@@ -54,17 +72,21 @@ class Workspace:
                 raise StoreUnreachable(
                     f"The folder {self.home} cannot be made ({error.strerror}); set EL_HOME."
                 ) from error
-        engine = open_database(self.settings.url)
-        with reading(engine) as connection:
-            there = set(sa.inspect(connection).get_table_names())
-        if not there >= TABLES:
-            create_tables(engine)
-        return engine
+        return open_database(self.settings.url)
 
     @cached_property
     def secrets(self) -> SecretBox:
         """What seals and opens the secrets of profiles."""
         return load_or_create_key(self.home, os.environ)
+
+    @cached_property
+    def signer(self) -> SigningKey:
+        """What signs the checkpoints of this store's logs."""
+        return load_or_create_signer(self.home, os.environ)
+
+    def pin(self, project: str) -> Path:
+        """The file that keeps the last checkpoint this home has seen of a project's log, outside the database."""
+        return self.home / "checkpoints" / f"{checked_project(project)}.json"
 
     def artifacts(self, project: str) -> ArtifactStore:
         """The artifacts of one project; no other project's can be read through it."""
@@ -89,7 +111,20 @@ class Workspace:
 
     def unchecked_ledger(self, project: str, *, actor: str | None = None) -> Ledger:
         """The ledger of a project that may not exist yet."""
-        return Ledger(self.engine, checked_project(project), actor=actor or self.settings.actor)
+        ledger = Ledger(self.engine, checked_project(project), actor=actor or self.settings.actor)
+        ledger.recorder.guard = partial(self._require_unforked, ledger.recorder)
+        return ledger
+
+    def _require_unforked(self, recorder: ProjectRecorder) -> None:
+        """Once for each pin: every append asks this."""
+        path = self.pin(recorder.project_id)
+        try:
+            written = path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return
+        if self._unforked.get(recorder.project_id) != written:
+            require_unforked(recorder, path)
+            self._unforked[recorder.project_id] = written
 
     def projects(self) -> dict[str, Head]:
         """The projects of this store with the ends of their logs, by name."""

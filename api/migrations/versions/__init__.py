@@ -1,0 +1,1 @@
+"""One file a revision, in the order of `api.migrations.revision.REVISIONS`."""
