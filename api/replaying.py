@@ -8,6 +8,7 @@ from itertools import islice
 import msgspec
 from sqlalchemy.engine import Connection
 
+from api.asof import position_asked
 from api.under_policy import answer_under
 from ledger import codec
 from ledger.checking import check_log
@@ -17,7 +18,7 @@ from ledger.facts.job import JobSubmitted
 from ledger.facts.leaderboard import FrozenNumbers, SnapshotAdded
 from ledger.recorder import ProjectRecorder
 from projections import jobs
-from projections.as_of import OF_A_JOB, job_as_of, log_as_of, require_position
+from projections.as_of import OF_A_JOB, job_as_of, log_as_of
 from projections.comparing import (
     Difference,
     differing_numbers,
@@ -25,9 +26,10 @@ from projections.comparing import (
     differing_snapshot,
     job_entries,
 )
+from projections.following import position_of
 from projections.metrics import DEFINITION
 from projections.models import READ_MODELS
-from projections.policies import Policy
+from projections.policies import Policy, policy_named
 from projections.snapshots import JobFold, numbers_of
 
 DIFFERENCES_MAX = 1_000
@@ -60,22 +62,22 @@ def replay(
     stored: Connection,
     recorder: ProjectRecorder,
     *,
-    reached: int,
     job_id: str | None = None,
-    as_of: int | None = None,
+    as_of: int | str | None = None,
     definition: str | None = None,
-    policy: Policy | None = None,
+    policy: str | None = None,
 ) -> Replayed:
-    """Recompute one job, or all of a project. `stored` sees the read models at the position `reached`.
+    """Recompute one job, or all of a project, at a position or a time; `stored` sees the read models.
 
     Raises:
-        BadInput: there is no such definition.
-        NotFound: there is no such job at that position.
+        BadInput: there is no such definition or policy, or nothing at that position.
+        NotFound: there was no such job then.
     """
     if definition not in (None, DEFINITION):
         raise BadInput(f"There are no formulas {definition[:80]!r}; there is {DEFINITION}.")
-    at = reached if as_of is None else as_of
-    require_position(recorder, at)
+    rule = None if policy is None else policy_named(policy)
+    reached = position_of(stored, recorder.project_id, READ_MODELS)
+    at = reached if as_of is None else position_asked(stored, recorder.project_id, as_of, reached=reached)
     live = at == reached
     differences = _log_faults(recorder) if job_id is None else []
     snapshots = _snapshots(recorder, at)
@@ -93,7 +95,7 @@ def replay(
             differences += differing_numbers(recorder, one, numbers_of(stored, recorder.project_id, one), numbers)
     if live:
         try:
-            differences += _read_models(stored, recorder, at, job_id, found, policy)
+            differences += _read_models(stored, recorder, at, job_id, found, rule)
         except StoreError as error:
             differences.append(Difference("log", recorder.project_id, str(error), "", "", []))
     compared = Compared(live, sum(one in found for one in snapshots), job_id is None)
@@ -125,7 +127,7 @@ def _read_models(
 ) -> list[Difference]:
     """Rows of read models, and numbers under a policy, against those made again."""
     models = OF_A_JOB if job_id else READ_MODELS
-    remaking = job_as_of(recorder, job_id, at) if job_id else log_as_of(recorder, READ_MODELS, at)
+    remaking = job_as_of(recorder, job_id, at) if job_id else log_as_of(recorder, at)
     with remaking as remade:
         tables = [table for model in models for table in model.tables]
         found = list(islice(differing_rows(stored, remade, recorder, tables, job_id), DIFFERENCES_MAX))

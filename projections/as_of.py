@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy.engine import Connection
 
 from ledger import codec
+from ledger.bulk import insert
 from ledger.database import metadata, open_database, writing
 from ledger.errors import NotFound
 from ledger.facts.catalogue import dataset_stream, profile_stream, runner_stream
@@ -21,7 +22,8 @@ from ledger.facts.entry import Recorded
 from ledger.facts.job import JobSubmitted, job_stream
 from ledger.recorder import ProjectRecorder
 from projections import catalogue, job_metrics, jobs, trials
-from projections.following import BATCH_ENTRIES, ReadModel, batch_of
+from projections.following import BATCH_ENTRIES, ReadModel, batch_of, positions
+from projections.models import READ_MODELS
 
 OF_A_JOB = (catalogue.MODEL, jobs.MODEL, trials.MODEL, job_metrics.MODEL)
 
@@ -33,35 +35,33 @@ def job_as_of(recorder: ProjectRecorder, job_id: str, position: int) -> Iterator
     Raises:
         NotFound: the job was not submitted by then, or the log does not reach that far.
     """
-    require_position(recorder, position)
+    _require_position(recorder, position)
     streams = _streams(recorder, job_id, position)
-    positions = recorder.positions_of(streams, under=f"trial/{job_id}/", upto=position)
+    own = recorder.positions_of(streams, under=f"trial/{job_id}/", upto=position)
     batches = (
-        codec.decode_all(recorder.bodies_at(positions[start : start + BATCH_ENTRIES]))
-        for start in range(0, len(positions), BATCH_ENTRIES)
+        codec.decode_all(recorder.bodies_at(own[start : start + BATCH_ENTRIES]))
+        for start in range(0, len(own), BATCH_ENTRIES)
     )
-    with _made_again("sqlite://", recorder.project_id, OF_A_JOB, batches) as connection:
+    with _made_again("sqlite://", recorder.project_id, OF_A_JOB, position, batches) as connection:
         yield connection
 
 
 @contextmanager
-def log_as_of(recorder: ProjectRecorder, models: Sequence[ReadModel], position: int) -> Iterator[Connection]:
-    """A connection to read models of the whole project as they were at a position, made in a temporary file.
+def log_as_of(recorder: ProjectRecorder, position: int) -> Iterator[Connection]:
+    """A connection to every read model of the project as it was at a position, made in a temporary file.
 
     Raises:
         NotFound: the log does not reach that far.
     """
-    require_position(recorder, position)
-    with (
-        tempfile.TemporaryDirectory(prefix="el-replay-") as folder,
-        _made_again(
-            f"sqlite:///{Path(folder) / 'replay.db'}", recorder.project_id, models, _batches(recorder, position)
-        ) as connection,
-    ):
-        yield connection
+    _require_position(recorder, position)
+    with tempfile.TemporaryDirectory(prefix="el-replay-") as folder:
+        url = f"sqlite:///{Path(folder) / 'replay.db'}"
+        batches = _batches(recorder, position)
+        with _made_again(url, recorder.project_id, READ_MODELS, position, batches) as connection:
+            yield connection
 
 
-def require_position(recorder: ProjectRecorder, position: int) -> None:
+def _require_position(recorder: ProjectRecorder, position: int) -> None:
     """Refuse a position beyond the log's end."""
     if position > (size := recorder.head().size):
         raise NotFound(f"The log ends at position {size:,}; there is nothing at {position:,} yet.")
@@ -69,16 +69,18 @@ def require_position(recorder: ProjectRecorder, position: int) -> None:
 
 @contextmanager
 def _made_again(
-    url: str, project_id: str, models: Sequence[ReadModel], batches: Iterable[list[Recorded]]
+    url: str, project_id: str, models: Sequence[ReadModel], position: int, batches: Iterable[list[Recorded]]
 ) -> Iterator[Connection]:
     engine = open_database(url)
     try:
-        metadata.create_all(engine, tables=[table for model in models for table in model.tables])
+        metadata.create_all(engine, tables=[positions, *(table for model in models for table in model.tables)])
         with writing(engine) as connection:
             for entries in batches:
                 batch = batch_of(entries)
                 for model in models:
                     model.apply(connection, project_id, batch)
+            stood = [(project_id, model.name, position, model.definition) for model in READ_MODELS]
+            insert(connection, positions, stood)
         with engine.connect() as connection:
             yield connection
     finally:

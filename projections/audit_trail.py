@@ -1,16 +1,24 @@
-"""Who recorded what, where and when: one row an entry, to be asked by job, task, actor, tag and position."""
+"""Who recorded what, where and when: one row an entry, to be asked by job, task, actor, tag, time and position.
+
+Clocks differ and are set back, so times need not rise with positions. `log_us` does: it is the latest time recorded up
+to an entry. The log "at a time" is what stood before `log_us` went beyond it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, islice
+from operator import itemgetter
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ledger.bulk import insert
 from ledger.codec import TAGS
 from ledger.database import entries, metadata
-from projections.following import Batch, ReadModel, insert, microseconds
+from projections.following import Batch, ReadModel, microseconds
 
 audit_trail = sa.Table(
     "audit_trail",
@@ -23,9 +31,17 @@ audit_trail = sa.Table(
     sa.Column("job_id", sa.Text),
     sa.Column("attempt", sa.BigInteger),
     sa.Column("task", sa.Text),
+    sa.Column("log_us", sa.BigInteger, nullable=False),
     sa.Index("audit_trail_job", "project_id", "job_id", "position"),
+    sa.Index("audit_trail_task", "project_id", "task", "position"),
+    sa.Index("audit_trail_actor", "project_id", "actor", "position"),
+    sa.Index("audit_trail_tag", "project_id", "tag", "position"),
+    sa.Index("audit_trail_time", "project_id", "log_us", "position"),
     sqlite_with_rowid=False,
 )
+
+
+_EARLIEST_US = -(2**63)
 
 
 class AuditRow(msgspec.Struct, frozen=True):
@@ -43,7 +59,7 @@ class AuditRow(msgspec.Struct, frozen=True):
 
 def apply(connection: Connection, project_id: str, batch: Batch) -> None:
     """One row an entry."""
-    rows: list[tuple[object, ...]] = [
+    rows: list[tuple[Any, ...]] = [
         (project_id, position, microseconds(entry.at), TAGS[type(entry.fact)], entry.actor, *slot)
         for slot, position, entry in batch.of_trials
     ]
@@ -52,10 +68,12 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
         rows.append(
             (project_id, position, microseconds(entry.at), TAGS[type(entry.fact)], entry.actor, job_id, None, None)
         )
-    insert(connection, audit_trail, rows)
+    rows.sort(key=itemgetter(1))
+    latest = accumulate((row[2] for row in rows), max, initial=_log_us(connection, project_id))
+    insert(connection, audit_trail, [(*row, log_us) for row, log_us in zip(rows, islice(latest, 1, None), strict=True)])
 
 
-MODEL = ReadModel("audit_trail", 1, (audit_trail,), apply)
+MODEL = ReadModel("audit_trail", 2, (audit_trail,), apply)
 
 
 def events(
@@ -69,19 +87,60 @@ def events(
     task: str | None = None,
     actor: str | None = None,
     tags: Sequence[str] = (),
+    stream: str | None = None,
+    before: int | None = None,
+    since_us: int | None = None,
+    until_us: int | None = None,
 ) -> list[AuditRow]:
-    """The entries after a position that fit every condition given, in order, at most `limit`."""
+    """The entries after a position that fit every condition given, in order, at most `limit`.
+
+    `before` is a position, `since_us` and `until_us` are times of the log (microseconds since 1970 UTC), the first
+    included, the last not.
+    """
     table = audit_trail.c
-    query = (
-        sa.select(*(table[name] for name in AuditRow.__struct_fields__[:-1]), entries.c.body)
-        .join(entries, sa.and_(entries.c.project_id == table.project_id, entries.c.position == table.position))
-        .where(table.project_id == project_id, table.position > after)
-        .order_by(table.position)
-        .limit(limit)
-    )
-    for column, value in ((table.job_id, job_id), (table.attempt, attempt), (table.task, task), (table.actor, actor)):
+    if since_us is not None:
+        reached = position_after(connection, project_id, since_us - 1)
+        if reached is None:
+            return []
+        after = max(after, reached - 1)
+    if until_us is not None and (reached := position_after(connection, project_id, until_us - 1)) is not None:
+        before = reached if before is None else min(before, reached)
+    query = sa.select(*(table[name] for name in AuditRow.__struct_fields__[:-1]), entries.c.body)
+    query = query.join(entries, sa.and_(entries.c.project_id == table.project_id, entries.c.position == table.position))
+    query = query.where(table.project_id == project_id, table.position > after)
+    for column, value in (
+        (table.job_id, job_id),
+        (table.attempt, attempt),
+        (table.task, task),
+        (table.actor, actor),
+        (entries.c.stream_id, stream),
+    ):
         if value is not None:
-            query = query.where(column == value)
-    if tags:
-        query = query.where(table.tag.in_(tags))
-    return [AuditRow(*row) for row in connection.execute(query)]
+            query = query.where(_few(connection, column == value))
+    if before is not None:
+        query = query.where(table.position < before)
+    # One kind at a time: for several at once a database would sort all of them to find the first few.
+    found: list[AuditRow] = []
+    for one in dict.fromkeys(tags) or [None]:
+        of_kind = query if one is None else query.where(_few(connection, table.tag == one))
+        found += (AuditRow(*row) for row in connection.execute(of_kind.order_by(table.position).limit(limit)))
+    return sorted(found, key=lambda row: row.position)[:limit] if len(tags) > 1 else found
+
+
+def position_after(connection: Connection, project_id: str, log_us: int) -> int | None:
+    """The first position at which the log was beyond a time (microseconds since 1970 UTC); None when it never was."""
+    table = audit_trail.c
+    query = sa.select(table.position).where(table.project_id == project_id, table.log_us > log_us)
+    return connection.execute(query.order_by(table.log_us, table.position).limit(1)).scalar_one_or_none()
+
+
+def _few(connection: Connection, condition: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Told that few rows fit, SQLite takes the condition's index; else it walks through the trail by position."""
+    return sa.func.unlikely(condition) if connection.dialect.name == "sqlite" else condition
+
+
+def _log_us(connection: Connection, project_id: str) -> int:
+    table = audit_trail.c
+    query = sa.select(table.log_us).where(table.project_id == project_id).order_by(table.position.desc()).limit(1)
+    latest = connection.execute(query).scalar_one_or_none()
+    return _EARLIEST_US if latest is None else latest

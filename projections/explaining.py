@@ -218,7 +218,8 @@ def _says(fact: object) -> str | None:  # noqa: PLR0911 - one return a fact
         case RewardRejected(why):
             return f"no usable reward: {why}"
         case RewardRevised(old, new, verifier, reason):
-            return f"reward {old!r} is now {new!r}, by {verifier}: {reason}"
+            before = "no reward" if old is None else f"reward {old!r}"
+            return f"{before} is now {new!r}, by {verifier}: {reason}"
         case TrialSucceeded():
             return "succeeded"
         case TrialFailed(error_type, phase):

@@ -21,6 +21,8 @@ from projections.following import catch_up
 from projections.models import READ_MODELS
 from tests.given import fresh_project, history
 
+pytestmark = pytest.mark.both_databases
+
 
 def _answers(connection: Connection, project: str, job_id: str) -> tuple[object, ...]:
     row = jobs.get_job(connection, project, job_id)

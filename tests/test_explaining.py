@@ -22,6 +22,8 @@ from projections.models import READ_MODELS
 from projections.shares import METRICS
 from tests.given import fresh_project, history
 
+pytestmark = pytest.mark.both_databases
+
 
 def explained(recorder: ProjectRecorder, job_id: str, metric: str, *, task: str | None = None) -> Explanation:
     as_of = catch_up(recorder.engine, recorder.project_id, READ_MODELS)

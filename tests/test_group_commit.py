@@ -11,14 +11,16 @@ from functools import partial
 import pytest
 from sqlalchemy.engine import Connection, Engine
 
-from ledger.application import Asked, Ledger, Written
 from ledger.appending import Appending
+from ledger.application import Asked, Ledger, Written
 from ledger.errors import BadInput, Conflict, NotAllowed, StoreUnreachable
 from ledger.facts.trial import RewardRecorded, TrialFact, trial_stream
 from ledger.grouping import GroupCommit
 from ledger.rules import trial
 from ledger.rules.trial import Trial
 from tests.given import JOB, dispatched
+
+pytestmark = pytest.mark.both_databases
 
 
 def stream_of(task: str) -> str:

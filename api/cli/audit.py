@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import msgspec
 import typer
 
+from api.asof import instant_asked
+from api.cli import proof
 from api.cli.output import GAP, Json, Project, harmless, say, say_json, say_table
 from api.client import connect
 from ledger.facts.trial import Slot
+from projections.audit_trail import AuditRow
 from projections.following import instant
 
-app = typer.Typer(help="The audit trail.", no_args_is_help=True)
+SHOWN = 100
+PAGE = 1_000
+COLUMNS = ("position", "recorded (UTC)", "actor", "fact", "job", "trial", "fields")
+
+app = typer.Typer(help="The audit trail, and what proves it.", no_args_is_help=True)
+app.command()(proof.checkpoint)
+app.command("proof")(proof.prove)
+app.command()(proof.verify)
+app.command()(proof.witness)
+app.command("export")(proof.export)
+app.command()(proof.epoch)
 
 
 @app.command()
@@ -22,8 +38,14 @@ def events(
     task: Annotated[str | None, typer.Option(help="Only of this task.")] = None,
     actor: Annotated[str | None, typer.Option(help="Only by this actor.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only facts of this kind; may be given again.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="From this time of the log on.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before this time of the log.")] = None,
     after: Annotated[int, typer.Option(min=0, help="Start after this position.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at the most.")] = 100,
+    before: Annotated[int | None, typer.Option(min=1, help="End before this position.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many at the most; 100, and all with --jsonl.")] = None,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="One entry a line, with its stored bytes as they are.")
+    ] = False,
     project: Project = None,
     json: Json = False,
 ) -> None:
@@ -33,28 +55,54 @@ def events(
     """
     el = connect(project=project)
     row = el.get_trial(trial) if trial else None
-    slot = Slot(row.job_id, row.attempt, row.task) if row else None
-    rows = el.events(after=after, limit=limit, job_id=job, slot=slot, actor=actor, tags=tag or (), task=task)
+    asked = partial(
+        el.events,
+        job_id=job,
+        slot=Slot(row.job_id, row.attempt, row.task) if row else None,
+        actor=actor,
+        tags=tag or (),
+        task=task,
+        before=before,
+        since=None if since is None else instant_asked(since),
+        until=None if until is None else instant_asked(until),
+    )
+    if jsonl:
+        _write_lines(asked, after, limit)
+        return
+    rows = asked(after=after, limit=limit or SHOWN)
     if json:
         say_json({"events": [{"position": row.position, "entry": msgspec.Raw(row.body)} for row in rows]})
         return
-    table = []
-    for row_ in rows:
-        fact = msgspec.json.decode(row_.body)["fact"]
-        hidden = ("fact", "job_id", "trial_id", "task", "attempt")
-        told = ", ".join(f"{name}={value}" for name, value in fact.items() if name not in hidden)
-        about = f"{row_.task} #{row_.attempt}" if row_.task else GAP
-        table.append(
-            [
-                f"{row_.position:,}",
-                instant(row_.recorded_us).strftime("%Y-%m-%d %H:%M:%S"),
-                row_.actor,
-                row_.tag,
-                (row_.job_id or GAP)[:8],
-                about,
-                harmless(told)[:200],
-            ]
-        )
-    say_table(["position", "recorded (UTC)", "actor", "fact", "job", "trial", "fields"], table, right=["position"])
-    if len(rows) == limit:
+    say_table(COLUMNS, [_cells(row) for row in rows], right=["position"])
+    if len(rows) == (limit or SHOWN):
         say(f"there may be further ones: the same with --after {rows[-1].position}")
+
+
+def _write_lines(asked: Callable[..., list[AuditRow]], after: int, limit: int | None) -> None:
+    """Every entry asked for, page by page: memory does not grow with them."""
+    left = limit
+    while left is None or left > 0:
+        wanted = PAGE if left is None else min(PAGE, left)
+        rows = asked(after=after, limit=wanted)
+        for row in rows:
+            sys.stdout.buffer.write(b'{"position":%d,"entry":%s}\n' % (row.position, row.body))
+        if len(rows) < wanted:
+            break
+        after = rows[-1].position
+        left = None if left is None else left - len(rows)
+    sys.stdout.buffer.flush()
+
+
+def _cells(row: AuditRow) -> list[str]:
+    fact = msgspec.json.decode(row.body)["fact"]
+    hidden = ("fact", "job_id", "trial_id", "task", "attempt")
+    told = ", ".join(f"{name}={value}" for name, value in fact.items() if name not in hidden)
+    return [
+        f"{row.position:,}",
+        instant(row.recorded_us).strftime("%Y-%m-%d %H:%M:%S"),
+        row.actor,
+        row.tag,
+        (row.job_id or GAP)[:8],
+        f"{row.task} #{row.attempt}" if row.task else GAP,
+        harmless(told)[:200],
+    ]
