@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.engine import Connection
 
+from ledger.bulk import insert
 from ledger.codec import Row
-from ledger.database import entries, insert_into, log_heads
+from ledger.database import CHANNEL, entries, insert_into, log_heads
 from ledger.errors import ConcurrentWrite, DamagedStore
 from ledger.merkle import Frontier, leaf_hashes
 
@@ -18,6 +18,8 @@ from ledger.merkle import Frontier, leaf_hashes
 _OF_PROJECT = log_heads.c.project_id == sa.bindparam("p")
 _TAKE_HEAD = sa.select(log_heads.c.size, log_heads.c.frontier).where(_OF_PROJECT).with_for_update()
 _MOVE_HEAD = log_heads.update().where(_OF_PROJECT)
+# One statement moves the head and says so to whoever listens, once the transaction has committed.
+_MOVE_HEAD_AND_NOTIFY = _MOVE_HEAD.returning(sa.func.pg_notify(CHANNEL, log_heads.c.project_id))
 
 
 class Head(NamedTuple):
@@ -62,20 +64,17 @@ class Appending:
         first = frontier.size + 1
         if not rows:
             return first
-        project_id = self._project_id
+        placed = [(self._project_id, position, *row) for position, row in enumerate(rows, first)]
+
+        def take_into_the_tree() -> None:
+            self._frontier = frontier.extend(leaf_hashes([row[3] for row in rows]))
+
         try:
-            self.connection.exec_driver_sql(
-                _insert_sql(self.connection.dialect),
-                [
-                    (project_id, position, stream, version, tag, body)
-                    for position, (stream, version, tag, body) in enumerate(rows, first)
-                ],
-            )
+            insert(self.connection, entries, placed, meanwhile=take_into_the_tree)
         except sa.exc.IntegrityError as error:
-            if "stream" not in str(error.orig):
+            if not _is_of_a_stream(error):
                 raise DamagedStore("The log goes on beyond its recorded end; `el db check` says more.") from error
             raise ConcurrentWrite("Somebody else wrote to the same stream first; try again.") from error
-        self._frontier = frontier.extend(leaf_hashes([row[3] for row in rows]))
         return first
 
     def move_head(self) -> None:
@@ -84,7 +83,8 @@ class Appending:
         if frontier is None:
             return
         moved = {"size": frontier.size, "frontier": frontier.to_bytes(), "root": frontier.root()}
-        self.connection.execute(_MOVE_HEAD, {"p": self._project_id, **moved})
+        move = _MOVE_HEAD_AND_NOTIFY if self.connection.dialect.name == "postgresql" else _MOVE_HEAD
+        self.connection.execute(move, {"p": self._project_id, **moved})
 
     def _insert_head(self) -> None:
         empty = Frontier.empty()
@@ -94,7 +94,7 @@ class Appending:
         )
 
 
-@cache
-def _insert_sql(dialect: Dialect) -> str:
-    """The INSERT of `entries`. Rows go to the driver as tuples in its column order: no work per row in between."""
-    return str(entries.insert().compile(dialect=dialect))
+def _is_of_a_stream(error: sa.exc.IntegrityError) -> bool:
+    """Whether a stream's version was taken, and not a position."""
+    told = getattr(error.orig, "diag", None)  # PostgreSQL names the constraint; SQLite the columns
+    return "stream" in (str(told.constraint_name) if told else str(error.orig))

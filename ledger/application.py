@@ -24,7 +24,7 @@ from ledger.errors import ConcurrentWrite, Refused, StoreError
 from ledger.facts.entry import AnyFact, Entry, Recorded
 from ledger.grouping import GroupCommit
 from ledger.recorder import Also, ProjectRecorder
-from ledger.rules import access, catalogue, job, trial
+from ledger.rules import access, catalogue, job, leaderboard, trial
 
 RETRIES_MAX = 50
 READ_BATCH = 1_000
@@ -39,6 +39,7 @@ _EVOLVE: dict[str, Callable[[Any, Any], Any]] = {
     "profile": catalogue.evolve_profile,
     "job": job.evolve,
     "trial": trial.evolve,
+    "leaderboard": leaderboard.evolve,
 }
 
 
@@ -151,7 +152,7 @@ class Ledger:
 
     def state(self, stream: str) -> Any:
         """A stream's state, folded from its entries; None when there is no such stream."""
-        return _fold(stream, self.stream(stream))
+        return fold(stream, self.stream(stream))
 
     def record(self, stream: str, *rules: Rule, key: str | None = None, also: Also | None = None) -> Written:
         """Ask the rules, one after the other, and record what they return on one stream in one transaction.
@@ -165,7 +166,7 @@ class Ledger:
             return self.group(Asked(stream, rules, self.actor, key, also))
         for _ in range(RETRIES_MAX):
             past = self.stream(stream)
-            facts = ask(stream, _fold(stream, past), rules)
+            facts = ask(stream, fold(stream, past), rules)
             version = past[-1].entry.version if past else 0
             if not facts:
                 return Written(past[-1].position if past else 0, ())
@@ -209,7 +210,7 @@ class Ledger:
             rows: list[Row] = []
             for stream, rules in asked:
                 past = pasts[stream]
-                facts = ask(stream, _fold(stream, past), rules)
+                facts = ask(stream, fold(stream, past), rules)
                 version = past[-1].entry.version if past else 0
                 rows += codec.encode(self.entries_of(stream, version, facts, key))
                 # The position of what is new is known once it is appended: until then, its place among the new rows.
@@ -265,7 +266,7 @@ class _GroupOfWrites:
         for stream, bodies in ledger.recorder.select_bodies(connection, sorted(streams)).items():
             past = codec.decode_all(bodies)
             version, position = (past[-1].entry.version, past[-1].position) if past else (0, 0)
-            self._pasts[stream] = (_fold(stream, past), version, position)
+            self._pasts[stream] = (fold(stream, past), version, position)
 
     def ask(self, asked: Asked) -> Written | Exception:
         state, version, position = self._pasts[asked.stream]
@@ -292,7 +293,8 @@ def _evolve_of(stream: str) -> Callable[[Any, Any], Any]:
     return _EVOLVE[stream.partition("/")[0]]
 
 
-def _fold(stream: str, past: Sequence[Recorded]) -> Any:
+def fold(stream: str, past: Sequence[Recorded]) -> Any:
+    """A stream's state, folded from its entries; None without any."""
     evolve = _evolve_of(stream)
     return reduce(lambda state, recorded: evolve(state, recorded.entry.fact), past, None)
 

@@ -77,6 +77,26 @@ class ArtifactStore:
         finally:
             batch.discard()
 
+    def adopt(self, path: Path, sha256: str) -> Stored:
+        """Move a finished file of this file system into the store, once its content is checked against its name.
+
+        Raises BadInput when the content is another; the file stays where it is then.
+        """
+        target = _path_in(self.root, sha256)
+        with _unreachable_on_os_error(self.root), open(path, "rb") as file:
+            found, size = hashlib.sha256(), 0
+            while chunk := file.read(CHUNK_BYTES):
+                found.update(chunk)
+                size += len(chunk)
+            if found.hexdigest() != sha256:
+                raise BadInput(f"The content has the sha256 {found.hexdigest()}, not {sha256}; send what the name says.")
+            os.fsync(file.fileno())
+            make_private_folder(target.parent)
+            os.replace(path, target)
+            sync_folder(target.parent)
+            sync_folder(self.root)
+        return Stored(sha256, size)
+
     def open(self, sha256: str) -> BinaryIO:
         """Open an artifact for reading; the caller closes it. Raises NotFound.
 

@@ -49,7 +49,8 @@ def encode(entries: Iterable[Entry]) -> list[Row]:
     """Turn entries into rows.
 
     Raises:
-        BadInput: a number is NaN or infinite, a text is not Unicode, or an entry is over 65,535 bytes.
+        BadInput: a number is NaN or infinite, a text is not Unicode, a stream or an actor holds a NUL, or an entry is
+            over 65,535 bytes.
     """
     entries = list(entries)
     encode_one, tags, new = _encoder.encode, TAGS, tuple.__new__
@@ -61,7 +62,8 @@ def encode(entries: Iterable[Entry]) -> list[Row]:
     rows = [new(Row, (e.stream, e.version, tags[type(e.fact)], body)) for e, body in zip(entries, bodies, strict=True)]
     # NaN and infinity come out as null without a word, and an entry with them could not be read again. One search
     # through all bodies tells that there is nothing to look at more closely, which is nearly always so.
-    if b"null" in b"".join(bodies) or max(map(len, bodies), default=0) > ENTRY_BYTES_MAX:
+    joined = b"".join(bodies)
+    if b"null" in joined or b"\\u0000" in joined or max(map(len, bodies), default=0) > ENTRY_BYTES_MAX:
         for row, entry in zip(rows, entries, strict=True):
             _refuse_unreadable(row, entry)
     return rows
@@ -70,6 +72,8 @@ def encode(entries: Iterable[Entry]) -> list[Row]:
 def _refuse_unreadable(row: Row, entry: Entry) -> None:
     if not _is_finite(msgspec.to_builtins(entry.fact)):
         raise BadInput(f"A {row.tag} fact on {row.stream[:200]} holds NaN or infinity; only finite numbers are kept.")
+    if "\0" in entry.stream or "\0" in entry.actor:
+        raise BadInput("The name of a stream or of an actor holds a NUL character; take it out.")
     if len(row.body) > ENTRY_BYTES_MAX:
         raise BadInput(
             f"A {row.tag} fact on {row.stream[:200]} takes {len(row.body):,} bytes; "

@@ -54,6 +54,18 @@ def members_digest(pairs: Iterable[tuple[str, str]]) -> str:
     return digest.hexdigest()
 
 
+def cohort_digest(dataset: str, runner: str, attempts: int, tasks: Iterable[tuple[str, str]]) -> str:
+    """The digest of what makes jobs comparable: dataset revision, runner, k, and (task name, task digest) sorted.
+
+    sha256(framed("cohort/1", dataset, runner, attempts in decimal, name, digest, name, digest, ...)). Model and
+    profile are not in it, nor is the order of the tasks.
+    """
+    digest = hashlib.sha256(framed("cohort/1", dataset, runner, str(attempts)))
+    for name, task_digest in sorted(tasks):
+        digest.update(framed(name, task_digest))
+    return digest.hexdigest()
+
+
 def task_digest_of_json(line: bytes) -> str:
     """The digest of a task that is one JSON object, as in one line of a JSONL dataset.
 

@@ -43,6 +43,11 @@ class GroupCommit(Generic[Asked, Answer]):
         self.drive()
         return future.result()
 
+    @property
+    def is_driven(self) -> bool:
+        """Whether somebody is committing now: what waits by then is committed without a further `drive`."""
+        return self._committing.locked()
+
     def drive(self) -> None:
         """Commit what waits, unless somebody else is at it already: they then commit what waits now, too."""
         # Looked at again after the lock is free: a write may have lined up just before it was.

@@ -39,6 +39,12 @@ def renew(connection: Connection, project_id: str, stream: str, *, worker: str, 
     return connection.execute(own, {"p": project_id, "s": stream}).rowcount == 1
 
 
+def expiry(connection: Connection, project_id: str, stream: str, *, worker: str) -> float | None:
+    """When a worker's lease ends, in s since 1970 UTC; None when it is no longer this worker's."""
+    query = sa.select(leases.c.expires_s).where(_ONE, leases.c.worker == worker)
+    return connection.execute(query, {"p": project_id, "s": stream}).scalar()
+
+
 def give_up(connection: Connection, project_id: str, stream: str) -> None:
     """Remove the lease of a trial that has ended or was released."""
     connection.execute(leases.delete().where(_ONE), {"p": project_id, "s": stream})
@@ -48,3 +54,11 @@ def held(connection: Connection, project_id: str, *, now: datetime) -> set[str]:
     """The streams of the trials whose worker was heard of in time."""
     query = sa.select(leases.c.stream_id).where(leases.c.project_id == project_id, leases.c.expires_s > now.timestamp())
     return set(connection.execute(query).scalars())
+
+
+def streams(connection: Connection, project_id: str, *, worker: str | None = None) -> list[str]:
+    """The streams of the trials that there are leases on, held or lapsed, of one worker or of all."""
+    query = sa.select(leases.c.stream_id).where(leases.c.project_id == project_id)
+    if worker is not None:
+        query = query.where(leases.c.worker == worker)
+    return sorted(connection.execute(query).scalars())

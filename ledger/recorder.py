@@ -20,7 +20,7 @@ from ledger.codec import Row, fact_bytes
 from ledger.database import entries, log_heads, reading, writing
 from ledger.errors import ConcurrentWrite
 from ledger.merkle import EMPTY_ROOT
-from ledger.subscription import PollingSubscription, Wakers
+from ledger.subscription import PollingSubscription, listener_of
 
 # A statement names at most this many streams: SQLite bounds the variables of one statement.
 STREAMS_PER_SELECT = 400
@@ -41,7 +41,8 @@ class ProjectRecorder(ApplicationRecorder):
     def __init__(self, engine: Engine, project_id: str) -> None:
         self.engine = engine
         self.project_id = project_id
-        self._wakers = Wakers()
+        self._listener = listener_of(engine)
+        self.guard: Callable[[], None] | None = None  # asked before anything is appended; raises to refuse it
         self._of_project = entries.c.project_id == project_id
 
     # --- appending -----------------------------------------------------------------------------------------------
@@ -74,11 +75,13 @@ class ProjectRecorder(ApplicationRecorder):
     @contextmanager
     def appending(self) -> Iterator[Appending]:
         """One transaction that appends as many batches as it is called with; the head moves once, at its end."""
+        if self.guard:
+            self.guard()
         with writing(self.engine) as connection:
             appending = Appending(connection, self.project_id)
             yield appending
             appending.move_head()
-        self._wakers.wake()
+        self._listener.wake(self.project_id)
 
     def _append_what_is_new(self, rows: Sequence[Row], also: Also | None) -> list[Outcome]:
         """The careful way: under the head row, so nobody can write in between, tell repeats from conflicts."""
@@ -260,4 +263,4 @@ class ProjectRecorder(ApplicationRecorder):
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> PollingSubscription:
         """Follow the log from after a position, for as long as the subscription is open."""
-        return PollingSubscription(self, self._wakers, gt=gt, topics=topics)
+        return PollingSubscription(self, self._listener, self.project_id, gt=gt, topics=topics)

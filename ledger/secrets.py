@@ -103,10 +103,7 @@ def load_or_create_key(home: Path, environ: Mapping[str, str]) -> SecretBox:
     try:
         return SecretBox(_read_key(path))
     except NotFound:
-        try:
-            _create_key(path)
-        except OSError as error:
-            raise StoreUnreachable(f"{path} cannot be made: {error.strerror or error}.") from error
+        create_private(path, secrets.token_hex(KEY_BYTES))
         return SecretBox(_read_key(path))
 
 
@@ -221,29 +218,40 @@ def _parsed(text: str) -> SecretKey | None:
     return SecretKey(raw) if len(raw) == KEY_BYTES else None
 
 
-def _read_key(path: Path) -> SecretKey:
+def read_private(path: Path) -> str:
+    """What a key file holds. Raises NotFound when there is none, BadInput when other users may read or write it."""
     with open_regular(path) as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if mode & 0o077:
             raise BadInput(f"Other users may use the key file (mode {mode:04o}). Run: chmod 600 {path}")
-        key = _parsed(file.read(1024).decode("ascii", "replace"))
+        return file.read(1024).decode("ascii", "replace")
+
+
+def create_private(path: Path, text: str) -> None:
+    """Write a key file, 0600, under another name, then link it: nobody sees half a key, and the first link wins.
+
+    Raises StoreUnreachable when it cannot be made.
+    """
+    temp = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        make_private_folder(path.parent)
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with open(fd, "wb") as file:
+                file.write(text.encode("ascii") + b"\n")
+                file.flush()
+                os.fsync(fd)
+            with suppress(FileExistsError):
+                os.link(temp, path)
+            sync_folder(path.parent)
+        finally:
+            temp.unlink()
+    except OSError as error:
+        raise StoreUnreachable(f"{path} cannot be made: {error.strerror or error}.") from error
+
+
+def _read_key(path: Path) -> SecretKey:
+    key = _parsed(read_private(path))
     if key is None:
         raise DamagedStore(f"The key file {path} does not hold a key; put the right one back.")
     return key
-
-
-def _create_key(path: Path) -> None:
-    """Write a new key under another name, then link it: nobody sees half a key, and the first link wins."""
-    make_private_folder(path.parent)
-    temp = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(secrets.token_hex(KEY_BYTES).encode() + b"\n")
-            file.flush()
-            os.fsync(fd)
-        with suppress(FileExistsError):
-            os.link(temp, path)
-        sync_folder(path.parent)
-    finally:
-        temp.unlink()

@@ -1,53 +1,153 @@
-"""Following a log from outside a transaction, as the eventsourcing library's subscriptions do."""
+"""Following a log from outside a transaction: who waits is woken by an append, and looks again now and then anyway."""
 
 from __future__ import annotations
 
+import os
+import select
 from collections.abc import Sequence
-from threading import Event
+from threading import Event, Lock, Thread
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from eventsourcing.persistence import ApplicationRecorder, Notification, Subscription
+from sqlalchemy.engine import Engine
 
-POLL_S = 0.1
+from ledger.database import CHANNEL
+
+POLL_S = 0.1  # how soon one looks again where an append by another process wakes nobody
+POLL_WOKEN_S = 1.0  # and where it does: only what was lost on the way is found so
+RECONNECT_S = 0.5
 
 
-class Wakers:
-    """Events that are set whenever something was appended in this process."""
+class Listener:
+    """Sets events when something was appended to a project: in this process, and on PostgreSQL in any other one.
 
-    def __init__(self) -> None:
-        self._events: set[Event] = set()
+    On PostgreSQL a thread of its own holds one connection, from the first `add` to `close`, and opens another one when
+    that is cut. A wake may come for nothing, and may be lost with a connection: wait at most `poll_s`, then look.
+    """
 
-    def add(self, event: Event) -> None:
-        """Set this event from now on."""
-        self._events.add(event)
+    def __init__(self, engine: Engine) -> None:
+        self._dialect, self._url = engine.dialect, engine.url  # not the engine: the listener lives as long as that
+        self._events: dict[str | None, set[Event]] = {}
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._ended, self._end = -1, -1
+        self._listening = False
 
-    def remove(self, event: Event) -> None:
+    @property
+    def poll_s(self) -> float:
+        """How long to wait for an event at most, in seconds."""
+        return POLL_WOKEN_S if self._listening else POLL_S
+
+    def add(self, project_id: str | None, event: Event) -> None:
+        """Set this event from now on, whenever something was appended to the project (None: to any project)."""
+        with self._lock:
+            self._events.setdefault(project_id, set()).add(event)
+            if self._thread is None and self._dialect.name == "postgresql":
+                self._ended, self._end = os.pipe()
+                self._thread = Thread(target=self._listen, args=(self._ended,), name="el-listener", daemon=True)
+                self._thread.start()
+
+    def remove(self, project_id: str | None, event: Event) -> None:
         """Stop setting it."""
-        self._events.discard(event)
+        with self._lock:
+            events = self._events.get(project_id, set())
+            events.discard(event)
+            if not events:
+                self._events.pop(project_id, None)
 
-    def wake(self) -> None:
-        """Something was appended."""
-        for event in tuple(self._events):
+    def wake(self, project_id: str) -> None:
+        """Something was appended to the project."""
+        if self._events:
+            with self._lock:
+                events = (*self._events.get(project_id, ()), *self._events.get(None, ()))
+            for event in events:
+                event.set()
+
+    def close(self) -> None:
+        """End the thread and its connection; the next `add` begins anew."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread:
+            os.close(self._end)
+            thread.join()
+            os.close(self._ended)
+
+    def _listen(self, ended: int) -> None:
+        import psycopg  # noqa: PLC0415 - takes a while to load, and a ledger in a SQLite file needs none of it
+
+        arguments, options = self._dialect.create_connect_args(self._url)
+        while True:
+            try:
+                with psycopg.connect(*arguments, **options, autocommit=True) as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    self._listening = True
+                    self._wake_all()  # what was appended before now woke nobody
+                    while not _waited_in_vain(connection, ended):
+                        for told in connection.notifies(timeout=0):
+                            self.wake(told.payload)
+                    return
+            except psycopg.Error:
+                self._listening = False
+                self._wake_all()  # so that they wait for less from now on
+                if _has_ended(ended, RECONNECT_S):
+                    return
+            finally:
+                self._listening = False
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            events = [event for some in self._events.values() for event in some]
+        for event in events:
             event.set()
 
 
+def _has_ended(ended: int, within_s: float) -> bool:
+    return bool(select.select([ended], [], [], within_s)[0])
+
+
+def _waited_in_vain(connection: Any, ended: int) -> bool:
+    """Wait for a message from the server or for the end; whether it was the end."""
+    return ended in select.select([connection.fileno(), ended], [], [])[0]
+
+
+_listeners: WeakKeyDictionary[Engine, Listener] = WeakKeyDictionary()
+_making = Lock()
+
+
+def listener_of(engine: Engine) -> Listener:
+    """The one listener of this process on a database."""
+    listener = _listeners.get(engine)
+    if listener is None:
+        with _making:
+            listener = _listeners.setdefault(engine, Listener(engine))
+    return listener
+
+
 class PollingSubscription(Subscription[ApplicationRecorder]):
-    """Follows a log by asking again: at once when this process has appended, else every tenth of a second."""
+    """Follows a log by asking again: at once when it is woken, else every now and then."""
 
     BATCH = 500
 
     def __init__(
-        self, recorder: ApplicationRecorder, wakers: Wakers, gt: int | None = None, topics: Sequence[str] = ()
+        self,
+        recorder: ApplicationRecorder,
+        listener: Listener,
+        project_id: str,
+        gt: int | None = None,
+        topics: Sequence[str] = (),
     ) -> None:
         super().__init__(recorder=recorder, gt=gt, topics=topics)
         self._waiting: list[Notification] = []
         self._waker = Event()
-        self._wakers = wakers
-        wakers.add(self._waker)
+        self._listener = listener
+        self._project_id = project_id
+        listener.add(project_id, self._waker)
 
     def stop(self) -> None:
         """End the iteration, also one that is waiting in another thread."""
         super().stop()
-        self._wakers.remove(self._waker)
+        self._listener.remove(self._project_id, self._waker)
         self._waker.set()
 
     def __next__(self) -> Notification:
@@ -63,5 +163,5 @@ class PollingSubscription(Subscription[ApplicationRecorder]):
             )
             self._waiting = list(reversed(found))
             if not found:
-                self._waker.wait(POLL_S)
+                self._waker.wait(self._listener.poll_s)
         raise StopIteration

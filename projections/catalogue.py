@@ -96,9 +96,11 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
 MODEL = ReadModel("catalogue", 1, (datasets, dataset_tasks, runners, profiles), apply)
 
 
-def list_datasets(connection: Connection, project_id: str) -> list[DatasetRow]:
-    """Every dataset revision, by name."""
-    query = _dataset_query(project_id).order_by(datasets.c.ref)
+def list_datasets(
+    connection: Connection, project_id: str, *, after: str = "", limit: int | None = None
+) -> list[DatasetRow]:
+    """Dataset revisions by name, after one of them."""
+    query = _dataset_query(project_id).where(datasets.c.ref > after).order_by(datasets.c.ref).limit(limit)
     return [DatasetRow(*row) for row in connection.execute(query)]
 
 
@@ -140,16 +142,25 @@ def find_tasks(connection: Connection, project_id: str, ref: str, names: Collect
     return found
 
 
-def list_runners(connection: Connection, project_id: str) -> list[RunnerPublished]:
-    """Every runner revision, by name."""
-    query = sa.select(runners.c.spec).where(runners.c.project_id == project_id).order_by(runners.c.ref)
+def list_runners(
+    connection: Connection, project_id: str, *, after: str = "", limit: int | None = None
+) -> list[RunnerPublished]:
+    """Runner revisions by name, after one of them."""
+    query = _specs(runners, project_id, after, limit)
     return [msgspec.json.decode(spec, type=RunnerPublished) for (spec,) in connection.execute(query)]
 
 
-def list_profiles(connection: Connection, project_id: str) -> list[ProfilePublished]:
-    """Every profile revision, by name; of secrets only names and fingerprints."""
-    query = sa.select(profiles.c.spec).where(profiles.c.project_id == project_id).order_by(profiles.c.ref)
+def list_profiles(
+    connection: Connection, project_id: str, *, after: str = "", limit: int | None = None
+) -> list[ProfilePublished]:
+    """Profile revisions by name, after one of them; of secrets only names and fingerprints."""
+    query = _specs(profiles, project_id, after, limit)
     return [msgspec.json.decode(spec, type=ProfilePublished) for (spec,) in connection.execute(query)]
+
+
+def _specs(table: sa.Table, project_id: str, after: str, limit: int | None) -> sa.Select[Any]:
+    query = sa.select(table.c.spec).where(table.c.project_id == project_id, table.c.ref > after)
+    return query.order_by(table.c.ref).limit(limit)
 
 
 def _dataset_query(project_id: str) -> sa.Select[Any]:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from eventsourcing.persistence import IntegrityError, Tracking, TrackingRecorder
 from sqlalchemy.engine import Connection, Engine
 
 from ledger import codec
-from ledger.database import insert_for, insert_into, metadata, reading, writing
-from ledger.errors import NotFound, OutdatedReadModel
+from ledger.bulk import find_by_key
+from ledger.database import insert_into, metadata, reading, writing
+from ledger.errors import ConcurrentWrite, NotFound, OutdatedReadModel
 from ledger.facts.entry import Entry, Recorded
 from ledger.facts.trial import Slot, slot_of
 from ledger.recorder import ProjectRecorder
@@ -119,9 +119,10 @@ def catch_up(
             with writing(engine) as connection:
                 _move(connection, project_id, going, start, end)
                 _require_ahead(connection, project_id, [m.name for m in models if m not in going], end)
+                find_by_key(connection)
                 for model in going:
                     model.apply(connection, project_id, batch)
-        except _TakenByAnother:
+        except (_TakenByAnother, ConcurrentWrite):  # the latter when PostgreSQL made this one give way to the other
             continue
         if progress:
             progress(end)
@@ -169,46 +170,6 @@ def position_of(connection: Connection, project_id: str, models: Sequence[ReadMo
     return min(rows[model.name][0] if model.name in rows else 0 for model in models)
 
 
-def upsert(connection: Connection, table: sa.Table, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows, given as tuples in the table's column order, or replace those with the same primary key."""
-    if rows:
-        connection.exec_driver_sql(_upsert_sql(connection.dialect, table), list(rows))
-
-
-def insert(connection: Connection, table: sa.Table, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows that are not there yet, given as tuples in the table's column order."""
-    if rows:
-        connection.exec_driver_sql(_insert_sql(connection.dialect, table), list(rows))
-
-
-@cache
-def _insert_sql(dialect: sa.Dialect, table: sa.Table) -> str:
-    return str(table.insert().compile(dialect=dialect))
-
-
-def remove(connection: Connection, table: sa.Table, keys: Sequence[tuple[Any, ...]]) -> None:
-    """Delete the rows with the given primary keys, as tuples; keys without a row are passed over."""
-    if keys:
-        connection.exec_driver_sql(_remove_sql(connection.dialect, table), list(keys))
-
-
-@cache
-def _remove_sql(dialect: sa.Dialect, table: sa.Table) -> str:
-    names = [column.name for column in table.primary_key]
-    return str(table.delete().where(*(table.c[n] == sa.bindparam(n) for n in names)).compile(dialect=dialect))
-
-
-@cache
-def _upsert_sql(dialect: sa.Dialect, table: sa.Table) -> str:
-    """The statement goes to the driver as text: what SQLAlchemy does for each row would cost more than the row."""
-    insert = insert_for(dialect)(table)
-    keys = [column.name for column in table.primary_key]
-    others = {column.name: insert.excluded[column.name] for column in table.c if column.name not in keys}
-    if others:
-        return str(insert.on_conflict_do_update(index_elements=keys, set_=others).compile(dialect=dialect))
-    return str(insert.on_conflict_do_nothing().compile(dialect=dialect))
-
-
 def runs_of(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     """Names in runs of at most `size`, as many as one statement may name."""
     for start in range(0, len(names), size):
@@ -242,9 +203,11 @@ class Follower(TrackingRecorder):
                     index_elements=["project_id", "follower"],
                     set_={"position": at},
                     where=positions.c.position < at,
-                ).values(project_id=tracking.application_name, follower=self.name, position=at, definition=1)
+                )
+                .values(project_id=tracking.application_name, follower=self.name, position=at, definition=1)
+                .returning(positions.c.position)
             )
-            if moved.rowcount != 1:
+            if moved.first() is None:
                 raise IntegrityError(f"{self.name} is at {at} or further in {tracking.application_name} already")
 
     def max_tracking_id(self, application_name: str) -> int | None:

@@ -9,6 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ledger.bulk import upsert
 from ledger.database import metadata
 from ledger.errors import NotFound
 from ledger.facts.entry import AnyFact
@@ -23,7 +24,7 @@ from ledger.facts.trial import (
     TrialStarted,
     TrialSucceeded,
 )
-from projections.following import Batch, ReadModel, runs_of, upsert
+from projections.following import Batch, ReadModel, runs_of
 from projections.metrics import Metrics, measure
 from projections.tally import JobTally, MemberTally, Trial, member_tally
 
@@ -116,7 +117,9 @@ def evolve(attempts: Attempts, fact: AnyFact, number: int) -> None:
     if isinstance(fact, TrialDispatched):
         attempts[number] = Attempt(number)
         return
-    attempt = attempts[number]
+    attempt = attempts.get(number)
+    if attempt is None:  # evidence of a reward that came after the slot was freed
+        return
     match fact:
         case TrialStarted():
             if attempt.status == "dispatched":

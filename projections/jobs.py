@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ledger.bulk import insert
 from ledger.database import metadata
 from ledger.errors import NotFound
 from ledger.facts.catalogue import Task
@@ -34,12 +35,28 @@ jobs = sa.Table(
     sa.Column("dataset", sa.Text, nullable=False),
     sa.Column("profile", sa.Text),
     sa.Column("agent_run", sa.Text),
+    sa.Column("model", sa.Text),
     sa.Column("manifest", sa.LargeBinary, nullable=False),
     sa.Column("reason", sa.Text),
     sa.Column("submitted_us", sa.BigInteger, nullable=False),
     sa.Column("ended_us", sa.BigInteger),
     sa.Column("position", sa.BigInteger, nullable=False),
     sa.Index("jobs_position", "project_id", "position"),
+    # A list is asked for by one of these, the newest first, so that a page costs no more than its rows.
+    *(
+        sa.Index(f"jobs_{name}", "project_id", name, "position")
+        for name in ("status", "dataset", "profile", "model", "agent_run")
+    ),
+)
+
+job_tags = sa.Table(
+    "job_tags",
+    metadata,
+    sa.Column("project_id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
 )
 
 # The members of jobs that take only a part of their dataset; the others have the dataset's tasks.
@@ -55,6 +72,10 @@ job_members = sa.Table(
 
 
 ID_BEGINNING_CHARS_MIN = 4
+
+# What runners call the parameter that names the model, the seed's first.
+MODEL_PARAMETERS = ("MODEL_NAME", "model")
+MODEL_CHARS_MAX = 500
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -91,11 +112,13 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
                     "dataset": manifest.dataset,
                     "profile": manifest.profile,
                     "agent_run": manifest.agent_run,
+                    "model": model_of(manifest),
                     "manifest": msgspec.json.encode(manifest),
                     "submitted_us": microseconds(entry.at),
                     "position": position,
                 }
                 connection.execute(jobs.insert(), row)
+                insert(connection, job_tags, [(project_id, *tag, position) for tag in manifest.tags.items()])
             case JobOriginSealed(origin=origin):
                 _seal(connection, project_id, job_id, origin)
             case JobCompleted():
@@ -112,7 +135,15 @@ def apply(connection: Connection, project_id: str, batch: Batch) -> None:
         connection.execute(started, [{"p": project_id, "j": job_id} for job_id in sorted(dispatched)])
 
 
-MODEL = ReadModel("jobs", 1, (jobs, job_members), apply)
+MODEL = ReadModel("jobs", 2, (jobs, job_tags, job_members), apply)
+
+
+def model_of(manifest: JobSubmitted) -> str | None:
+    """The model under evaluation: the effective parameter of that name, else what the imported tool said."""
+    said = (*(manifest.parameters.get(name) for name in MODEL_PARAMETERS), manifest.origin.as_reported.get("model"))
+    # No column holds the character NUL, and PostgreSQL no long text in an index.
+    named = (name for name in said if isinstance(name, str) and name and "\0" not in name)
+    return next((name[:MODEL_CHARS_MAX] for name in named), None)
 
 
 def get_job(connection: Connection, project_id: str, job_id: str) -> JobRow:
@@ -146,14 +177,27 @@ def list_jobs(
     *,
     status: str | None = None,
     dataset: str | None = None,
+    profile: str | None = None,
+    model: str | None = None,
+    agent_run: str | None = None,
+    tags: Mapping[str, str] | None = None,
     before: int | None = None,
     limit: int = 100,
 ) -> list[JobRow]:
-    """Jobs, the newest first, of those submitted before a position."""
+    """Jobs, the newest first, of those submitted before a position that fit every condition given."""
     query = sa.select(*_COLUMNS).where(jobs.c.project_id == project_id)
-    for column, value in ((jobs.c.status, status), (jobs.c.dataset, dataset)):
+    wanted = {"status": status, "dataset": dataset, "profile": profile, "model": model, "agent_run": agent_run}
+    for column, value in wanted.items():
         if value is not None:
-            query = query.where(column == value)
+            query = query.where(jobs.c[column] == value)
+    for name, value in (tags or {}).items():
+        tag = sa.select(sa.literal(1)).where(
+            job_tags.c.project_id == project_id,
+            job_tags.c.name == name,
+            job_tags.c.value == value,
+            job_tags.c.position == jobs.c.position,
+        )
+        query = query.where(tag.exists())
     if before is not None:
         query = query.where(jobs.c.position < before)
     query = query.order_by(jobs.c.position.desc()).limit(limit)
@@ -194,7 +238,7 @@ def _row(row: sa.Row[Any]) -> JobRow:
 
 def _seal(connection: Connection, project_id: str, job_id: str, origin: Origin) -> None:
     manifest = msgspec.structs.replace(get_job(connection, project_id, job_id).manifest, origin=origin)
-    sealed = jobs.update().where(_ONE).values(manifest=msgspec.json.encode(manifest))
+    sealed = jobs.update().where(_ONE).values(manifest=msgspec.json.encode(manifest), model=model_of(manifest))
     connection.execute(sealed, {"p": project_id, "j": job_id})
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ledger.bulk import remove, upsert
 from ledger.database import metadata
 from ledger.errors import NotFound
 from ledger.facts.entry import AnyFact
@@ -28,7 +29,7 @@ from ledger.facts.trial import (
     TrialStarted,
     TrialSucceeded,
 )
-from projections.following import Batch, ReadModel, microseconds, remove, runs_of, upsert
+from projections.following import Batch, ReadModel, microseconds, runs_of
 
 TASKS_PER_SELECT = 400
 
@@ -70,6 +71,16 @@ sa.Index(
     trials.c.ended_us,
     sqlite_where=sa.and_(trials.c.reward.is_(None), trials.c.ended_us.is_not(None)),
     postgresql_where=sa.and_(trials.c.reward.is_(None), trials.c.ended_us.is_not(None)),
+)
+# What `job result` shows beside the first rewards: those that were corrected later.
+_REVISED = trials.c.reward.is_distinct_from(trials.c.first_reward)
+sa.Index(
+    "trials_revised",
+    trials.c.project_id,
+    trials.c.job_id,
+    trials.c.task,
+    sqlite_where=_REVISED,
+    postgresql_where=_REVISED,
 )
 # Where workers look for trials that others left behind: dispatched to a worker and not ended.
 sa.Index(
@@ -155,6 +166,8 @@ def evolve(row: TrialRow | None, fact: AnyFact, slot: Slot, position: int, at_us
         case TrialCanceled():
             row.status = "canceled"
             _end(row, at_us, fact)
+        case RewardRejected(why="lapsed-claim"):
+            pass
         case RewardRejected(why, raw):
             row.no_reward, row.raw_reward = why, raw
         case RewardRevised():
@@ -184,6 +197,23 @@ def get_trial(connection: Connection, project_id: str, trial_id: str) -> TrialRo
     return TrialRow(*row)
 
 
+def slot_by_id(connection: Connection, project_id: str, trial_id: str) -> Slot | None:
+    """The slot of a trial by its id, which never changes; None when it is not known here, or not yet."""
+    query = sa.select(trials.c.job_id, trials.c.attempt, trials.c.task)
+    row = connection.execute(query.where(trials.c.project_id == project_id, trials.c.trial_id == trial_id)).first()
+    return Slot(*row) if row else None
+
+
+def slots_by_ids(connection: Connection, project_id: str, trial_ids: Collection[str]) -> dict[str, Slot]:
+    """The same for many trials; those that are not known are left out."""
+    query = sa.select(trials.c.trial_id, trials.c.job_id, trials.c.attempt, trials.c.task)
+    found: dict[str, Slot] = {}
+    for some in runs_of(sorted(trial_ids), TASKS_PER_SELECT):
+        rows = connection.execute(query.where(trials.c.project_id == project_id, trials.c.trial_id.in_(some)))
+        found |= {trial_id: Slot(*slot) for trial_id, *slot in rows}
+    return found
+
+
 def list_trials(
     connection: Connection, project_id: str, job_id: str, *, after: Slot | None = None, limit: int = 100
 ) -> list[TrialRow]:
@@ -206,6 +236,22 @@ def unscored(connection: Connection, project_id: str, job_id: str, *, limit: int
     )
     # In the order of `trials_unscored`: else SQLite walks through all trials of the job.
     return [TrialRow(*row) for row in connection.execute(query.order_by(trials.c.ended_us).limit(limit))]
+
+
+def count_revised(connection: Connection, project_id: str, job_id: str) -> int:
+    """How many rewards of a job were corrected after the verifier had spoken."""
+    query = sa.select(sa.func.count()).where(trials.c.project_id == project_id, trials.c.job_id == job_id, _REVISED)
+    return connection.execute(query).scalar_one()
+
+
+def revised(connection: Connection, project_id: str, job_id: str, tasks: Sequence[str]) -> list[TrialRow]:
+    """The trials of some members of a job whose rewards were corrected, by task, then attempt."""
+    query = sa.select(*_COLUMNS).where(trials.c.project_id == project_id, trials.c.job_id == job_id, _REVISED)
+    found: list[TrialRow] = []
+    for some in runs_of(tasks, TASKS_PER_SELECT):
+        rows = connection.execute(query.where(trials.c.task.in_(some)).order_by(trials.c.task, trials.c.attempt))
+        found += [TrialRow(*row) for row in rows]
+    return found
 
 
 def ended_by(

@@ -7,11 +7,12 @@ from collections.abc import Collection
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ledger.bulk import remove, upsert
 from ledger.database import metadata
 from ledger.facts.job import JobCanceled, JobFailed, JobRetryRequested, JobSubmitted
 from ledger.facts.trial import Slot, TrialDispatched, TrialReleased
-from projections.following import Batch, ReadModel, remove, upsert
-from projections.jobs import members
+from projections.following import Batch, ReadModel
+from projections.jobs import jobs, members
 
 work_queue = sa.Table(
     "work_queue",
@@ -66,8 +67,10 @@ def open_slots(connection: Connection, project_id: str, *, job_id: str | None = 
     return [Slot(*row) for row in connection.execute(query)]
 
 
-def jobs_waiting(connection: Connection, project_id: str) -> list[str]:
-    """The jobs that have a slot waiting, by id. Goes from job to job, so it costs nothing more for long queues."""
+def jobs_waiting(connection: Connection, project_id: str, *, job_id: str | None = None) -> list[str]:
+    """The jobs, or the one, that have a slot waiting, by id. Goes from job to job: long queues cost nothing more."""
+    if job_id is not None:
+        return [job_id] if open_slots(connection, project_id, job_id=job_id, limit=1) else []
     table = work_queue.c
     found: list[str] = []
     while True:
@@ -84,6 +87,19 @@ def count_open(connection: Connection, project_id: str, job_id: str) -> int:
     """How many slots of a job wait to be dispatched."""
     query = sa.select(sa.func.count()).where(work_queue.c.project_id == project_id, work_queue.c.job_id == job_id)
     return connection.execute(query).scalar_one()
+
+
+def jobs_without_open_slots(connection: Connection, project_id: str, *, limit: int) -> list[str]:
+    """Jobs that have not ended though nothing of them waits: their last trials run, or nobody said that they ended."""
+    waits = sa.exists().where(work_queue.c.project_id == project_id, work_queue.c.job_id == queued_jobs.c.job_id)
+    query = (
+        sa.select(queued_jobs.c.job_id)
+        .join(jobs, sa.and_(jobs.c.project_id == queued_jobs.c.project_id, jobs.c.job_id == queued_jobs.c.job_id))
+        .where(queued_jobs.c.project_id == project_id, jobs.c.ended_us.is_(None), ~waits)
+        .order_by(queued_jobs.c.job_id)
+        .limit(limit)
+    )
+    return list(connection.execute(query).scalars())
 
 
 def _row(project_id: str, slot: Slot) -> tuple[str, str, int, str]:

@@ -1,7 +1,8 @@
 """Promises under kill -9: what was acknowledged is there, nothing is there twice, and everything goes on from there.
 
 A killed process does not test what a power cut does to the disk: the kernel still writes out what it was handed. For
-that we rely on SQLite's `synchronous=FULL`, whose setting is tested in test_recorder.py, and on its own tests.
+that we rely on SQLite's `synchronous=FULL`, whose setting is tested in test_recorder.py, and on its own tests. What
+becomes of a PostgreSQL that goes away under its writers is in test_postgres_failures.py.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ledger.database import create_tables, open_database
 from ledger.recorder import ProjectRecorder
 from projections.following import catch_up, rebuild
 from projections.models import READ_MODELS
+from tests import postgres
 from tests.crash_writer import digest, submit
 from tests.given import dump, faults_of_log, tables_without_the_unique_index
 
@@ -32,6 +34,11 @@ ROOT = Path(__file__).parent.parent
 PROJECT = "crash"
 CYCLES_PER_STORE = 20  # a fresh store now and then, so that checking the whole log each time stays cheap
 RUN_MS_MAX = 90
+# Kills on PostgreSQL for each on SQLite. It has one process more to lose, but not the one that holds the data.
+SHARE = {"sqlite": 1.0, "postgresql": 0.2}
+
+
+on_each = pytest.mark.parametrize("kind", list(SHARE))
 
 
 class Run(NamedTuple):
@@ -84,8 +91,8 @@ class Server:
 class Store:
     """A store that is written, killed and checked over and over."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.url = f"sqlite:///{folder / 'el.db'}"
+    def __init__(self, url: str, *options: str) -> None:
+        self.url = url
         self.engine: Engine = open_database(self.url)
         create_tables(self.engine)
         if "--no-index" in options:
@@ -122,9 +129,9 @@ class Store:
 
 
 @contextmanager
-def store(folder: Path, *options: str) -> Iterator[Store]:
+def store(kind: str, folder: Path, *options: str) -> Iterator[Store]:
     folder.mkdir()
-    one = Store(folder, *options)
+    one = Store(f"sqlite:///{folder / 'el.db'}" if kind == "sqlite" else postgres.fresh_url(), *options)
     try:
         yield one
     finally:
@@ -132,14 +139,17 @@ def store(folder: Path, *options: str) -> Iterator[Store]:
         one.engine.dispose()
 
 
-def test_a_killed_writer_loses_nothing_it_had_acknowledged(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@on_each
+def test_a_killed_writer_loses_nothing_it_had_acknowledged(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Killed at any moment: acknowledged entries are there with their bytes, positions dense, no duplicate, head and
     root as recomputed; the read models go on, and equal rebuilt ones.
     """
-    random, cycles = Random(1), int(request.config.getoption("--crash-cycles"))
+    random, cycles = Random(1), max(5, int(request.config.getoption("--crash-cycles") * SHARE[kind]))
     acknowledged = unacknowledged = 0
     for start in range(0, cycles, CYCLES_PER_STORE):
-        with store(tmp_path / str(start)) as crashing:
+        with store(kind, tmp_path / str(start)) as crashing:
             for cycle in range(min(CYCLES_PER_STORE, cycles - start)):
                 before = ProjectRecorder(crashing.engine, PROJECT).head().size
                 run = crashing.crash(cycle, random.random() * RUN_MS_MAX / 1000)
@@ -156,12 +166,13 @@ def test_a_killed_writer_loses_nothing_it_had_acknowledged(tmp_path: Path, reque
     assert acknowledged > cycles, "every kill came before a second batch: the test proved little"
 
 
+@on_each
 @pytest.mark.parametrize(
     ("option", "fault"), [("--no-index", "a stream has a version twice"), ("--no-head", "the head says")]
 )
-def test_sabotage_is_noticed_after_a_crash(tmp_path: Path, option: str, fault: str) -> None:
+def test_sabotage_is_noticed_after_a_crash(kind: str, tmp_path: Path, option: str, fault: str) -> None:
     """The same check goes red: a batch sent again is there twice, or the head does not fit."""
-    with store(tmp_path / "store", option) as crashing:
+    with store(kind, tmp_path / "store", option) as crashing:
         found: list[str] = []
         for cycle in range(5):
             crashing.crash(cycle, 0.03) if option == "--no-index" else no_head(crashing)

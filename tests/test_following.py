@@ -58,6 +58,8 @@ from tests.given import (
     rows_of,
 )
 
+pytestmark = pytest.mark.both_databases
+
 OF_TRIALS = [trials.MODEL, job_metrics.MODEL]
 LONG = history(20260701, 400)
 

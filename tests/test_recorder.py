@@ -18,15 +18,14 @@ import sqlalchemy as sa
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
-from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.engine import Connection, Engine
 
 from ledger import leases
-from ledger.appending import Appending, _insert_sql
+from ledger.appending import Appending
 from ledger.application import Ledger
 from ledger.checking import check_log
 from ledger.codec import Row
-from ledger.database import create_tables, open_database, reading, wal_is_safe, writing
+from ledger.database import create_tables, entries, log_heads, open_database, reading, wal_is_safe, writing
 from ledger.errors import ConcurrentWrite, DamagedStore, StoreUnreachable
 from ledger.facts.access import ProjectCreated
 from ledger.facts.trial import RewardRecorded, TrialDispatched, TrialStarted
@@ -44,6 +43,8 @@ from tests.given import (
     rows_of,
     tables_without_the_unique_index,
 )
+
+pytestmark = pytest.mark.both_databases
 
 
 def row(stream: str, version: int = 1, name: str = "x", *, minutes: int = 0) -> Row:
@@ -233,12 +234,11 @@ def append_some(url: str, project: str, writer: str, batches: int) -> list[Outco
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_writers_at_the_same_time_leave_no_gap_and_no_duplicate(kind: str, tmp_path: Path) -> None:
+def test_writers_at_the_same_time_leave_no_gap_and_no_duplicate(kind: str, store_url: str) -> None:
     """Whoever comes first wins a version, the others are told it is a repeat; every position is given out once."""
-    url = f"sqlite:///{tmp_path / 'el.db'}"
-    engine = open_database(url)
+    engine = open_database(store_url)
     create_tables(engine)
-    work = [(url, "p", f"w{n}", 15) for n in range(4)]
+    work = [(store_url, "p", f"w{n}", 15) for n in range(4)]
     if kind == "threads":
         with ThreadPoolExecutor(4) as pool:
             results = list(pool.map(append_some, *zip(*work, strict=True)))
@@ -253,9 +253,9 @@ def test_writers_at_the_same_time_leave_no_gap_and_no_duplicate(kind: str, tmp_p
     engine.dispose()
 
 
-def test_deciding_at_the_same_time_ends_in_one_decision(tmp_path: Path) -> None:
+def test_deciding_at_the_same_time_ends_in_one_decision(store_url: str) -> None:
     """Many ask the same rule on the same stream: one fact, and everybody is told where it stands."""
-    engine = open_database(f"sqlite:///{tmp_path / 'el.db'}")
+    engine = open_database(store_url)
     create_tables(engine)
     given_out = dispatched()
     with ThreadPoolExecutor(6) as pool:
@@ -417,9 +417,9 @@ def followed_across_an_uncommitted_write(store: Store) -> list[int]:
     return seen + store.after(seen[-1] if seen else 0)
 
 
-def test_a_follower_never_passes_an_uncommitted_entry(tmp_path: Path) -> None:
+def test_a_follower_never_passes_an_uncommitted_entry(store_url: str) -> None:
     """Who has seen position n has seen all before it, however slow the commits."""
-    engine = open_database(f"sqlite:///{tmp_path / 'el.db'}")
+    engine = open_database(store_url)
     create_tables(engine)
     recorder = ProjectRecorder(engine, "p")
 
@@ -454,9 +454,9 @@ def test_sabotage_positions_given_out_before_the_commit_lose_entries() -> None:
     assert sorted(committed) == [1, 2]
 
 
-def test_sabotage_without_the_unique_index_duplicates_get_in(tmp_path: Path) -> None:
+def test_sabotage_without_the_unique_index_duplicates_get_in(store_url: str) -> None:
     """The index is what refuses a second version; without it the checks of this suite go red."""
-    engine = open_database(f"sqlite:///{tmp_path / 'el.db'}")
+    engine = open_database(store_url)
     create_tables(engine)
     tables_without_the_unique_index(engine)
     recorder = ProjectRecorder(engine, "p")
@@ -483,15 +483,15 @@ def test_sabotage_changed_bytes_are_noticed(engine: Engine, project: str) -> Non
     recorder = ProjectRecorder(engine, project)
     recorder.append_new(rows_of(*history(1, 40)))
     assert check_log(recorder).faults == faults_of_log(engine, project) == []
+    of_project = entries.c.project_id == project
     for harm in (
-        "UPDATE entries SET body = CAST(body || ' ' AS BLOB) WHERE project_id = :p AND position = 3",
-        "DELETE FROM entries WHERE project_id = :p AND position > 20",
-        "DELETE FROM entries WHERE project_id = :p AND position = 2",
-        "UPDATE log_heads SET root = zeroblob(32) WHERE project_id = :p",
+        entries.update().where(of_project, entries.c.position == 3).values(body=bodies(recorder)[2] + b" "),
+        entries.delete().where(of_project, entries.c.position > 20),
+        entries.delete().where(of_project, entries.c.position == 2),
+        log_heads.update().where(log_heads.c.project_id == project).values(root=bytes(32)),
     ):
-        with engine.connect() as connection:
-            connection.execute(sa.text(harm), {"p": project})
-            connection.commit()
+        with writing(engine) as connection:
+            connection.execute(harm)
         assert check_log(recorder).faults, harm
         assert faults_of_log(engine, project), harm
 
@@ -524,9 +524,9 @@ def test_wal_only_without_the_bug(version: tuple[int, int, int], safe: bool) -> 
     assert wal_is_safe(version) is safe
 
 
-def test_a_writer_waits_for_its_turn_instead_of_failing(tmp_path: Path) -> None:
+def test_a_writer_waits_for_its_turn_instead_of_failing(store_url: str) -> None:
     """A write transaction takes the lock at its beginning: two of them queue, none ends in 'locked'."""
-    engine = open_database(f"sqlite:///{tmp_path / 'el.db'}")
+    engine = open_database(store_url)
     create_tables(engine)
     started = Event()
 
@@ -558,10 +558,3 @@ def test_a_database_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
     engine = open_database(f"sqlite:///{tmp_path / 'no' / 'such' / 'el.db'}")
     with pytest.raises(StoreUnreachable, match="EL_HOME"):
         ProjectRecorder(engine, "p").head()
-
-
-def test_bulk_statements_take_plain_tuples_on_postgresql() -> None:
-    """Rows go to the driver as tuples, so its statements need placeholders by place, not by name."""
-    sql = _insert_sql(psycopg.dialect(paramstyle="format"))
-    assert sql.count("%s") == 6
-    assert "%(" not in sql

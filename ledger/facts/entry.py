@@ -10,9 +10,10 @@ import msgspec
 from ledger.facts.access import ProjectFact
 from ledger.facts.catalogue import DatasetFact, ProfilePublished, RunnerPublished
 from ledger.facts.job import JobFact
+from ledger.facts.leaderboard import LeaderboardFact
 from ledger.facts.trial import TrialFact
 
-AnyFact = ProjectFact | DatasetFact | RunnerPublished | ProfilePublished | JobFact | TrialFact
+AnyFact = ProjectFact | DatasetFact | RunnerPublished | ProfilePublished | JobFact | TrialFact | LeaderboardFact
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):

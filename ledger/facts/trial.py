@@ -87,7 +87,10 @@ class RewardRecorded(Fact, frozen=True, tag="reward-recorded"):
 
 
 class RewardRejected(Fact, frozen=True, tag="reward-rejected"):
-    """The verifier gave no usable number, and why; what it wrote is the artifact `raw`."""
+    """The verifier gave no usable number, and why; what it wrote is the artifact `raw`.
+
+    `lapsed-claim` is no grading: it is kept as evidence of a reward that was reported under a claim that had lapsed.
+    """
 
     why: WhyNoReward
     raw: str | None = None
@@ -187,4 +190,19 @@ TrialFact = (
     | TrialCanceled
     | TrialReleased
     | RewardRevised
+)
+
+# What whoever executes a trial may report on it. Dispatches, corrections and erasures have ways of their own.
+ReportedFact = (
+    TrialStarted
+    | RewardRecorded
+    | RewardRejected
+    | StructuredResultRecorded
+    | StructuredResultRejected
+    | ArtifactPersisted
+    | ArtifactFailed
+    | TrialSucceeded
+    | TrialFailed
+    | TrialCanceled
+    | TrialReleased
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Literal, assert_never
 
 import msgspec
 
-from ledger.errors import BadInput, Conflict, NotAllowed, NotFound
+from ledger.errors import BadInput, ClaimLapsed, Conflict, NotAllowed, NotFound
 from ledger.facts.trial import (
     ArtifactFailed,
     ArtifactPersisted,
@@ -39,13 +40,19 @@ from ledger.rules.forms import (
 ARTIFACTS_MAX = 10_000
 DIMENSIONS_MAX = 500
 ATTEMPT_MAX = 1_000_000
+LATE_REWARDS_MAX = 100
+LEASE_LAPSED = "LeaseLapsed"
 _INT64 = 2**63
 
 Ended = TrialSucceeded | TrialFailed | TrialCanceled
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """A trial as its facts tell it. `graded` is what the verifier said first; `reward` is what holds now."""
+    """A trial as its facts tell it. `graded` is what the verifier said first; `reward` is what holds now.
+
+    `version` is that of the stream's last fact; `claims` are the versions at which the slot was given out, the last of
+    them the token of the current claim; `late` names the rewards that came under claims that had lapsed.
+    """
 
     dispatched: TrialDispatched | None = None
     started: bool = False
@@ -55,33 +62,45 @@ class Trial(msgspec.Struct, frozen=True):
     artifacts: Mapping[str, ArtifactPersisted | ArtifactFailed] = {}
     redacted: frozenset[str] = frozenset()
     ended: Ended | None = None
+    version: int = 0
+    claims: tuple[int, ...] = ()
+    late: frozenset[str] = frozenset()
+
+    @property
+    def token(self) -> int:
+        """The token of the current claim, which rises with each; 0 while the slot is free or its claim has lapsed."""
+        lapsed = isinstance(self.ended, TrialFailed) and self.ended.error_type == LEASE_LAPSED
+        return 0 if self.dispatched is None or lapsed else self.claims[-1]
 
 
 def evolve(state: Trial | None, fact: TrialFact) -> Trial:  # noqa: PLR0911 - one return a fact
     """The trial after one more fact."""
     state = state or Trial()
-    replace = msgspec.structs.replace
+    version = state.version + 1
+    replace = partial(msgspec.structs.replace, state, version=version)
     match fact:
         case TrialDispatched():
-            return replace(state, dispatched=fact)
+            return replace(dispatched=fact, claims=(*state.claims, version))
         case TrialStarted():
-            return replace(state, started=True)
+            return replace(started=True)
         case RewardRecorded():
-            return replace(state, graded=fact, reward=fact.reward)
+            return replace(graded=fact, reward=fact.reward)
+        case RewardRejected(why="lapsed-claim"):
+            return replace(late=state.late | {fact.raw or ""})
         case RewardRejected():
-            return replace(state, graded=fact)
+            return replace(graded=fact)
         case RewardRevised():
-            return replace(state, reward=fact.new)
+            return replace(reward=fact.new)
         case StructuredResultRecorded() | StructuredResultRejected():
-            return replace(state, structured=fact)
+            return replace(structured=fact)
         case ArtifactPersisted() | ArtifactFailed():
-            return replace(state, artifacts={**state.artifacts, fact.name: fact})
+            return replace(artifacts={**state.artifacts, fact.name: fact})
         case ArtifactRedacted():
-            return replace(state, redacted=state.redacted | {fact.sha256})
+            return replace(redacted=state.redacted | {fact.sha256})
         case TrialSucceeded() | TrialFailed() | TrialCanceled():
-            return replace(state, ended=fact)
+            return replace(ended=fact)
         case TrialReleased():
-            return Trial()
+            return Trial(version=version, claims=state.claims, late=state.late)
         case _:
             assert_never(fact)
 
@@ -102,6 +121,39 @@ def dispatch(state: Trial | None, *, dispatched: TrialDispatched) -> list[TrialF
         f"Attempt {had.attempt} of {had.task!r} was dispatched already; a slot is dispatched once. "
         "`el job retry` adds an attempt."
     )
+
+
+def require_claim(state: Trial | None, *, token: int) -> list[TrialFact]:
+    """Record nothing, and refuse whoever reports under a claim that is not the slot's current one."""
+    if state is None or state.token != token:
+        raise ClaimLapsed(
+            "The claim has lapsed, so what is reported under it does not count: its worker was not heard of in time, "
+            "and the slot was ended, freed or given to another."
+        )
+    return []
+
+
+def lapse(state: Trial | None, *, token: int, started: bool) -> list[TrialFact]:
+    """End a claim whose worker was not heard of in time, as it was last seen: a started trial failed, else it is free.
+
+    Nothing when the trial has moved on since: then somebody is at work on it.
+    """
+    if state is None or state.token != token or state.ended or state.started != started:
+        return []
+    if started:
+        return end(state, ended=TrialFailed(LEASE_LAPSED, "agent"))
+    return release(state, reason="lease lapsed")
+
+
+def keep_late_reward(state: Trial | None, *, token: int, raw: str) -> list[TrialFact]:
+    """Keep a reward that came under a claim that had lapsed, as evidence only: `raw` names the number's text.
+
+    Nothing for a number kept already, under a claim that never was, or beyond the most that a trial keeps.
+    """
+    checked_sha256(raw)
+    if state is None or token not in state.claims or raw in state.late or len(state.late) >= LATE_REWARDS_MAX:
+        return []
+    return [RewardRejected("lapsed-claim", raw)]
 
 
 def start(state: Trial | None, *, started_at: datetime | None = None) -> list[TrialFact]:
@@ -139,6 +191,8 @@ def record_reward(state: Trial | None, *, reward: float, source: str | None = No
 
 def reject_reward(state: Trial | None, *, rejected: RewardRejected) -> list[TrialFact]:
     """The verifier gave no usable number."""
+    if rejected.why == "lapsed-claim":
+        raise BadInput("Only the ledger itself says that a claim has lapsed; give another reason for the reward.")
     graded = _dispatched(state).graded
     if graded == rejected:
         return []
@@ -271,7 +325,7 @@ def known_contents(trial: Trial) -> set[str]:
             pass
     if isinstance(trial.ended, TrialFailed) and trial.ended.message:
         found.add(trial.ended.message)
-    return found
+    return found | trial.late
 
 
 def _differences(had: Ended, has: Ended) -> list[str]:

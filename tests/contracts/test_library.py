@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from eventsourcing.persistence import Tracking
 from eventsourcing.popo import POPOFactory
 from eventsourcing.projection import Projection, ProjectionRunner
@@ -26,6 +27,7 @@ from ledger.facts.entry import Entry
 from ledger.recorder import ProjectRecorder
 from ledger.rules import trial
 from projections.following import Follower
+from tests import postgres
 from tests.given import dispatched, fresh_project
 
 
@@ -48,6 +50,17 @@ class OnSQLite:
         return ProjectRecorder(self._engine, "default")
 
 
+class OnPostgreSQL(OnSQLite):
+    """The same on PostgreSQL."""
+
+    def setUp(self) -> None:
+        self._engine = open_database(postgres.fresh_url())
+        create_tables(self._engine)
+
+    def tearDown(self) -> None:
+        self._engine.dispose()
+
+
 class TestApplicationRecorder(OnSQLite, ApplicationRecorderTestCase):
     """Inserting, selecting, conflicts, concurrent writers, throughput."""
 
@@ -56,10 +69,18 @@ class TestApplicationRecorder(OnSQLite, ApplicationRecorderTestCase):
         self.optional_test_insert_subscribe()
 
 
+class TestApplicationRecorderOnPostgreSQL(OnPostgreSQL, TestApplicationRecorder):
+    """The same."""
+
+
 class TestNonInterleavingNotificationIDs(OnSQLite, NonInterleavingNotificationIDsBaseCase):
     """The positions of one insert are never interleaved with those of another."""
 
     insert_num = 1000
+
+
+class TestNonInterleavingNotificationIDsOnPostgreSQL(OnPostgreSQL, TestNonInterleavingNotificationIDs):
+    """The same."""
 
 
 class TestTrackingRecorder(OnSQLite, TrackingRecorderTestCase):
@@ -67,6 +88,10 @@ class TestTrackingRecorder(OnSQLite, TrackingRecorderTestCase):
 
     def create_recorder(self) -> Follower:  # type: ignore[override]
         return Follower(self._engine, "somebody")
+
+
+class TestTrackingRecorderOnPostgreSQL(OnPostgreSQL, TestTrackingRecorder):
+    """The same."""
 
 
 def log_class(engine: Engine, project: str) -> type[ProjectLog]:
@@ -121,6 +146,7 @@ def followed(engine: Engine, project: str, do: Callable[[], int]) -> list[tuple[
         return list(runner.view.seen)  # type: ignore[attr-defined]
 
 
+@pytest.mark.both_databases
 def test_the_librarys_runner_follows_a_projects_log(engine: Engine) -> None:
     """Entries arrive as entries, in order, only of the topics asked for; the next runner goes on from there, and each
     project has a position of its own."""
