@@ -22,7 +22,6 @@ from api.runners.sandbox import Stop
 from api.runners.sources import Source
 from ledger.artifacts import ArtifactStore
 from ledger.facts.catalogue import RunnerPublished, Scalar
-from ledger.facts.job import JobSubmitted
 from ledger.facts.trial import (
     ArtifactFailed,
     ArtifactPersisted,
@@ -39,6 +38,7 @@ from ledger.facts.trial import (
     TrialSucceeded,
     trial_id_for,
 )
+from ledger.rules.asking import rules_returning
 from ledger.rules.trial import Trial, evolve
 
 JOB_ID = "6f1f4c1e-7f5b-4a51-9d2c-0f3f5f0d9a11"
@@ -92,18 +92,18 @@ def run(
     """Run the one trial of a one-task dataset, and ask the ledger's own rules for its facts."""
     folder = tmp_path / "dataset"
     (task,) = task_folders(folder, ["t1"]) if not folder.exists() else [command.Task("t1", "0" * 64)]
-    manifest = JobSubmitted(JOB_ID, "d@1", runner.ref, 1, 1, "0" * 64, parameters=parameters or {})
-    plan = JobPlan(manifest, runner, Source("folder", folder), secrets or {})
+    plan = JobPlan(JOB_ID, runner, Source("folder", folder), parameters or {})
+    plan.take_secrets(secrets or {})
     store = ArtifactStore(tmp_path / "artifacts")
     slot = Slot(JOB_ID, 1, "t1")
     outcome = run_trial(plan, slot, task, store, stop or Stop())
     dispatched = TrialDispatched(trial_id_for(JOB_ID, "t1", 1), JOB_ID, "t1", task.digest, 1, "w")
     state: Trial = evolve(evolve(None, dispatched), TrialStarted())
     facts: list[TrialFact] = []
-    for rule in outcome.rules:
+    for rule in rules_returning(outcome.facts):
         for fact in rule(state):
-            facts.append(fact)  # type: ignore[arg-type]
-            state = evolve(state, fact)  # type: ignore[arg-type]
+            facts.append(fact)
+            state = evolve(state, fact)
     assert state.ended == outcome.ended
     return Ran(facts, outcome, store)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from ledger.errors import BadInput, Conflict, NotAllowed, NotFound
+from ledger.errors import BadInput, ClaimLapsed, Conflict, NotAllowed, NotFound
 from ledger.facts import trial as t
 from ledger.facts.trial import slot_of, trial_id_for, trial_stream
 from ledger.rules import trial
@@ -66,7 +66,8 @@ def test_a_released_slot_is_free_again() -> None:
     given().when(trial.release, reason="worker lost").then()
     given(D, released).when(trial.dispatch, dispatched=other).then(other)
     given(D, released).when(trial.start).refused(NotAllowed, "not dispatched")
-    assert fold([D, released, other]) == fold([other])
+    again = fold([D, released, other])
+    assert (again.dispatched, again.started, again.token) == (other, False, 3)
 
 
 @pytest.mark.parametrize(
@@ -323,3 +324,54 @@ def test_a_trial_has_the_same_id_at_every_dispatch() -> None:
     ids = {trial_id_for(JOB, name, attempt) for name in NASTY_NAMES for attempt in (1, 2)}
     assert len(ids) == 2 * len(NASTY_NAMES)
     assert trial_id_for(JOB, "a", 1) == trial_id_for(JOB, "a", 1)
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+RELEASED = t.TrialReleased("lease lapsed")
+LAPSED = t.TrialFailed("LeaseLapsed", "agent")
+EVIDENCE = t.RewardRejected("lapsed-claim", SHA_A)
+
+
+def test_a_claim_is_current_until_its_slot_is_freed_given_out_again_or_ended_as_lapsed() -> None:
+    """The token is the version at which the slot was given out; an ordinary end leaves it, so a repeat is harmless."""
+    given(D).when(trial.require_claim, token=1).then()
+    given(D, STARTED, ENDS[0]).when(trial.require_claim, token=1).then()
+    for facts in ((D, RELEASED), (D, RELEASED, D), (D, STARTED, LAPSED)):
+        given(*facts).when(trial.require_claim, token=1).refused(ClaimLapsed, "does not count")
+    given(D, RELEASED, D).when(trial.require_claim, token=3).then()
+    given(D).when(trial.require_claim, token=2).refused(ClaimLapsed)
+    given().when(trial.require_claim, token=0).refused(ClaimLapsed)
+
+
+def test_what_has_moved_on_is_not_lapsed() -> None:
+    """The rule looks at the stream as it is now: a trial that started, ended or changed hands since is left alone."""
+    given(D).when(trial.lapse, token=1, started=False).then(RELEASED)
+    given(D, STARTED).when(trial.lapse, token=1, started=True).then(LAPSED)
+    given(D, STARTED).when(trial.lapse, token=1, started=False).then()
+    given(D, STARTED, ENDS[0]).when(trial.lapse, token=1, started=True).then()
+    given(D, STARTED, LAPSED).when(trial.lapse, token=1, started=True).then()
+    given(D, RELEASED, D).when(trial.lapse, token=1, started=False).then()
+    given().when(trial.lapse, token=1, started=False).then()
+
+
+def test_a_reward_that_comes_too_late_is_evidence_and_no_grading() -> None:
+    """It is kept once, also on a slot that is free by then, and changes neither what was graded nor what may be."""
+    given(D, STARTED, LAPSED).when(trial.keep_late_reward, token=1, raw=SHA_A).then(EVIDENCE)
+    given(D, RELEASED).when(trial.keep_late_reward, token=1, raw=SHA_A).then(EVIDENCE)
+    given(D, RELEASED, EVIDENCE, D).when(trial.keep_late_reward, token=1, raw=SHA_A).then()
+    given(D).when(trial.keep_late_reward, token=7, raw=SHA_A).then()
+    given().when(trial.keep_late_reward, token=1, raw=SHA_A).then()
+    state = fold([D, RELEASED, D, STARTED, EVIDENCE])
+    assert (state.graded, state.reward, state.token) == (None, None, 3)
+    given(D, STARTED, EVIDENCE).when(trial.record_reward, reward=1.0).then(t.RewardRecorded(1.0))
+    graded = fold([D, STARTED, t.RewardRecorded(0.0), EVIDENCE])
+    assert (graded.graded, graded.reward) == (t.RewardRecorded(0.0), 0.0)
+    given(D, EVIDENCE).when(trial.redact_artifact, sha256=SHA_A, reason="x").then(t.ArtifactRedacted(SHA_A, "x"))
+
+
+def test_evidence_is_limited_and_only_the_ledger_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that never gives up cannot fill the log, and none can call its own reward late."""
+    monkeypatch.setattr(trial, "LATE_REWARDS_MAX", 1)
+    given(D, EVIDENCE).when(trial.keep_late_reward, token=1, raw=SHA_B).then()
+    given(D).when(trial.reject_reward, rejected=EVIDENCE).refused(BadInput, "Only the ledger itself")

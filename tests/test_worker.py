@@ -10,22 +10,27 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from given_commands import client_at, is_alive, job_of, published, runner_of, until
+from given_commands import client_at, is_alive, job_of, published, runner_of, task_folders, until
+from given_doors import served
 
+from api.answers import Claim, Claimed, LeftBehind
 from api.client import Client
-from api.runners.claims import Claims, lapse
-from api.runners.events import Dispatched, Ended, Event, Reaped, Skipped, Waiting
-from api.runners.worker import Worker
+from api.runners.claims import Claims
+from api.runners.events import Away, Dispatched, Ended, Event, Reaped, Skipped, Waiting
+from api.runners.patience import Patience
+from api.runners.sources import Source
+from api.runners.worker import Worker, slot_of_claim
 from ledger import leases
 from ledger.database import writing
-from ledger.errors import NotAllowed, NotFound
+from ledger.errors import NotAllowed, NotFound, ServerAway
 from ledger.facts.catalogue import Parameter, RunnerPublished, Task
 from ledger.facts.trial import (
+    RewardRecorded,
+    RewardRejected,
     Slot,
     TrialCanceled,
     TrialDispatched,
@@ -35,22 +40,25 @@ from ledger.facts.trial import (
     TrialSucceeded,
     trial_stream,
 )
-from ledger.rules import trial as rules
-from projections.work_queue import jobs_waiting
 
 ROOT = Path(__file__).parent.parent
 SECRET = "sk-live-0123456789abcdef"
 
 # A worker as a process of its own: home, job, slots, lease in seconds; says what happens, one line each.
 WORKER = """
+import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+import api.runners.worker as worker_module
 from api.client import Client
 from api.runners.worker import Worker
 from api.settings import Settings
 from api.wiring import Workspace
 home, job_id, slots, lease_s = sys.argv[1:]
 client = Client(Workspace(Settings(home=Path(home))), "default")
+if os.environ.get("EL_TEST_NO_GUARD"):
+    worker_module.Guard = type("NoGuard", (), {"watching": lambda *_: nullcontext(), "close": lambda *_: None})
 worker = Worker(client, name="w", slots=int(slots), lease_s=float(lease_s), on_event=lambda e: print(e, flush=True))
 print(worker.run(job_id), flush=True)
 """
@@ -95,6 +103,10 @@ def facts_of(client: Client, job_id: str, task: str, attempt: int = 1) -> list[A
 
 def kinds_of(client: Client, job_id: str, task: str, attempt: int = 1) -> list[type]:
     return [type(fact) for fact in facts_of(client, job_id, task, attempt)]
+
+
+def claims_of(client: Client, worker: str, lease_s: float = 60.0) -> Claims:
+    return Claims(client, worker, lease_s, Patience(lease_s))
 
 
 def lines_of(path: Path) -> list[str]:
@@ -213,7 +225,7 @@ def test_external_jobs_are_left_alone_and_starve_nobody(client: Client, tmp_path
     job_id = job_of(client, tmp_path / "d", runner_of("true"))
     assert Worker(client, slots=1).run().succeeded == 1
     assert client.job(job_id).status == "completed"
-    assert client.ask(partial(jobs_waiting, project_id="default")) == sorted(outside)
+    assert client.work().waiting == sorted(outside)
     with pytest.raises(NotAllowed, match=r"its runner external@1 is external; report its trials"):
         Worker(client, slots=1).run(outside[0])
 
@@ -245,11 +257,21 @@ def test_two_processes_run_every_slot_once(client: Client, tmp_path: Path, spawn
 def test_the_stream_is_what_keeps_a_slot_to_one_worker(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The twin: dispatchers that believe the queue, instead of asking the trial's stream, run slots twice."""
+    """The twin: workers that believe the queue, instead of asking the trial's stream, run slots twice."""
     wait = f"until test -e {tmp_path}/go; do sleep 0.02; done"
     job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, wait)), ["a", "b"])
-    for name in ("take", "start", "end"):
-        monkeypatch.setattr(Claims, name, lambda *_: True)
+    tasks = dict(client.dataset_tasks("tasks@1")).values()
+    queue = [Claim(t.name, job_id, t.name, t.digest, 1, 1, "tasks@1", "sh@1", None, {}, [], "w", None) for t in tasks]
+    given: set[str] = set()
+
+    def believe(claims: Claims, _job_id: str, _slots: int) -> Claimed:
+        first = claims.worker not in given
+        given.add(claims.worker)
+        return Claimed(queue if first else [], [])
+
+    monkeypatch.setattr(Claims, "take", believe)
+    monkeypatch.setattr(Claims, "start", lambda *_: True)
+    monkeypatch.setattr(Claims, "end", lambda *_: True)
     workers = [Worker(client, slots=2) for _ in range(2)]
     threads = [threading.Thread(target=worker.run, args=(job_id,)) for worker in workers]
     for thread in threads:
@@ -286,13 +308,11 @@ def test_a_killed_worker_loses_only_what_it_was_at(client: Client, tmp_path: Pat
 def test_a_slot_that_was_claimed_but_never_started_is_free_again(client: Client, tmp_path: Path) -> None:
     """Nothing was run for it, so nothing is lost: it is released and run by the next worker."""
     job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path)))
-    (task,) = (task for _, task in client.dataset_tasks("tasks@1"))
-    slot = Slot(job_id, 1, "t1")
-    assert Claims(client, "dead", 0.3).take(slot, task)
+    (claim,) = claims_of(client, "dead", 0.3).take(job_id, 5).claims
     events: list[Event] = []
     tally = Worker(client, slots=1, lease_s=1.0, on_event=events.append).run(job_id)
     assert (tally.succeeded, tally.reaped_released) == (1, 1)
-    assert Reaped(slot, "released") in events
+    assert Reaped(slot_of_claim(claim), "released") in events
     assert kinds_of(client, job_id, "t1")[:4] == [TrialDispatched, TrialReleased, TrialDispatched, TrialStarted]
     assert lines_of(tmp_path / "ran") == ["t1/1"]
 
@@ -300,38 +320,39 @@ def test_a_slot_that_was_claimed_but_never_started_is_free_again(client: Client,
 def test_a_lease_that_is_held_is_left_alone(client: Client, tmp_path: Path) -> None:
     """A worker that is merely slow keeps its trial: nobody else claims or reaps it."""
     job_id = job_of(client, tmp_path / "d", runner_of("true"))
-    (task,) = (task for _, task in client.dataset_tasks("tasks@1"))
-    slot = Slot(job_id, 1, "t1")
-    slow, other = Claims(client, "slow", 60.0), Claims(client, "other", 60.0)
-    assert slow.take(slot, task)
-    assert not slow.take(slot, task)
-    assert not other.take(slot, task)
-    assert not other.start(slot)
-    assert other.renew([slot]) == [slot]
-    assert other.reap(()) == []
-    assert slow.renew([slot]) == []
-    assert slow.start(slot)
+    slow, other = claims_of(client, "slow"), claims_of(client, "other")
+    (claim,) = slow.take(job_id, 1).claims
+    assert slow.take(job_id, 1) == Claimed([], [])
+    assert other.take(job_id, 1) == Claimed([], [])
+    assert other.look_about() == []
+    assert slow.beat(claim).held
+    assert slow.start(claim)
 
 
 def test_of_a_worker_and_its_heir_one_is_recorded(client: Client, tmp_path: Path) -> None:
     """A worker that comes back too late can neither start nor end what was taken from it and given out again."""
     job_id = job_of(client, tmp_path / "d", runner_of("true"), ["a", "b"])
-    tasks = dict(zip("ab", (task for _, task in client.dataset_tasks("tasks@1")), strict=True))
-    a, b = Slot(job_id, 1, "a"), Slot(job_id, 1, "b")
-    late, heir = Claims(client, "late", -1.0), Claims(client, "heir", 60.0)
-    for slot in (a, b):
-        assert late.take(slot, tasks[slot.task])
+    late, heir = claims_of(client, "late", 0.05), claims_of(client, "heir")
+    a, b = late.take(job_id, 2).claims
     assert late.start(a)
-    assert sorted(heir.reap(())) == [(a, "failed"), (b, "released")]
-    reward = partial(rules.record_reward, reward=1.0)
-    assert not late.end(a, [reward])
-    assert facts_of(client, job_id, "a")[-1] == TrialFailed("LeaseLapsed", "agent")
+    time.sleep(0.06)
+    left_behind = sorted(heir.look_about(), key=lambda one: one.task)
+    assert left_behind == [LeftBehind(job_id, "a", 1, "failed"), LeftBehind(job_id, "b", 1, "released")]
+    reward = [RewardRecorded(1.0)]
+    assert not late.beat(a).held
+    assert not late.end(a, reward)
+    assert facts_of(client, job_id, "a")[2] == TrialFailed("LeaseLapsed", "agent")
     assert not late.start(b)
-    assert heir.take(b, tasks["b"])
-    assert heir.start(b)
+    (again,) = heir.take(job_id, 2).claims
+    assert again.token > b.token
+    assert heir.start(again)
     assert not late.start(b)
-    assert not late.end(b, [reward])
-    assert kinds_of(client, job_id, "b") == [TrialDispatched, TrialReleased, TrialDispatched, TrialStarted]
+    assert not late.end(b, reward)
+    evidence = RewardRejected("lapsed-claim", client.artifacts.put_bytes(b"1.0").sha256)
+    assert facts_of(client, job_id, "a")[3:] == [evidence]
+    assert kinds_of(client, job_id, "b")[:4] == [TrialDispatched, TrialReleased, TrialDispatched, TrialStarted]
+    assert facts_of(client, job_id, "b")[4:] == [evidence]
+    assert client.result(job_id).score is None
 
 
 def test_a_living_worker_keeps_its_lease(client: Client, tmp_path: Path) -> None:
@@ -340,9 +361,9 @@ def test_a_living_worker_keeps_its_lease(client: Client, tmp_path: Path) -> None
     worker = Worker(client, slots=1, lease_s=0.9)
     thread = threading.Thread(target=worker.run, args=(job_id,))
     thread.start()
-    other = Claims(client_at(tmp_path / "el"), "other", 60.0)
+    other = claims_of(client_at(tmp_path / "el"), "other")
     while thread.is_alive():
-        assert other.reap(()) == []
+        assert other.look_about() == []
         thread.join(0.1)
     assert worker.tally.succeeded == 1
 
@@ -350,7 +371,6 @@ def test_a_living_worker_keeps_its_lease(client: Client, tmp_path: Path) -> None
 def test_who_was_given_up_for_dead_records_nothing_more(client: Client, tmp_path: Path) -> None:
     """When its lease was taken, a worker kills the trial's processes and leaves the trial as the other ended it."""
     job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, "sleep 60")))
-    slot = Slot(job_id, 1, "t1")
     worker = Worker(client, slots=1, lease_s=1.0)
     thread = threading.Thread(target=worker.run, args=(job_id,))
     thread.start()
@@ -358,7 +378,7 @@ def test_who_was_given_up_for_dead_records_nothing_more(client: Client, tmp_path
     other = client_at(tmp_path / "el")
     with writing(other.ledger.engine) as connection:
         leases.give_up(connection, "default", trial_stream(job_id, "t1", 1))
-    assert Claims(other, "other", 60.0).reap(()) == [(slot, "failed")]
+    assert claims_of(other, "other").look_about() == [LeftBehind(job_id, "t1", 1, "failed")]
     pid = int((tmp_path / "pid.t1.1").read_text())
     thread.join(timeout=10)
     assert not thread.is_alive()
@@ -368,28 +388,17 @@ def test_who_was_given_up_for_dead_records_nothing_more(client: Client, tmp_path
     assert client.job(job_id).status == "failed"
 
 
-def test_what_has_moved_on_is_not_lapsed() -> None:
-    """The rule looks at the stream as it is now: a trial that started, ended or changed hands since is left alone."""
-    fact = TrialDispatched("id", "6f1f4c1e-7f5b-4a51-9d2c-0f3f5f0d9a11", "t", "0" * 64, 1, "w")
-    dispatched = rules.evolve(None, fact)
-    started = rules.evolve(dispatched, TrialStarted())
-    ended = rules.evolve(started, TrialSucceeded(0))
-    assert lapse(dispatched, worker="w", started=False) == [TrialReleased("lease lapsed")]
-    assert lapse(started, worker="w", started=True) == [TrialFailed("LeaseLapsed", "agent")]
-    assert lapse(started, worker="w", started=False) == []
-    assert lapse(ended, worker="w", started=True) == []
-    assert lapse(started, worker="another", started=True) == []
-    assert lapse(None, worker="w", started=False) == []
-
-
-def test_a_job_whose_worker_died_before_saying_so_is_ended(client: Client, tmp_path: Path) -> None:
-    """Every trial had ended but the job had not been: the next worker ends it."""
+def test_a_job_whose_last_reporter_died_before_saying_so_is_ended(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every trial had ended but the job had not been: the next worker that looks about ends it."""
     job_id = job_of(client, tmp_path / "d", runner_of("true"))
-    (task,) = (task for _, task in client.dataset_tasks("tasks@1"))
-    slot, dead = Slot(job_id, 1, "t1"), Claims(client, "dead", 60.0)
-    assert dead.take(slot, task)
-    assert dead.start(slot)
-    assert dead.end(slot, [partial(rules.end, ended=TrialSucceeded(0))])
+    dead = claims_of(client, "dead")
+    (claim,) = dead.take(job_id, 1).claims
+    assert dead.start(claim)
+    with monkeypatch.context() as dying:
+        dying.setattr(Client, "finish_job", lambda *_, **__: False)
+        assert dead.end(claim, [TrialSucceeded(0)])
     assert client.job(job_id).status == "running"
     assert Worker(client, slots=1).run().ended == 0
     assert client.job(job_id).status == "completed"
@@ -491,3 +500,189 @@ def test_what_a_crash_left_half_written_is_swept(client: Client, tmp_path: Path)
         os.utime(temporaries / name, (time.time() - age_s,) * 2)
     Worker(client, slots=1).run(job_id)
     assert [path.name for path in temporaries.iterdir()] == ["young"]
+
+
+# --- an unreachable server, a killed worker ------------------------------------------------------------
+
+
+class Flaky:
+    """A door that can be away: then every call on it fails as one on a server that does not answer."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.away = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+
+        def call(*args: Any, **named: Any) -> Any:
+            if self.away:
+                raise ServerAway("The server does not answer.")
+            return found(*args, **named)
+
+        return call if callable(found) else found
+
+
+def test_a_result_outlives_a_server_that_is_away_for_less_than_a_lease(client: Client, tmp_path: Path) -> None:
+    """The trial ends while nobody answers; its result is reported when somebody does, and it was said once."""
+    wait = f"until test -e {tmp_path}/go; do sleep 0.02; done"
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, wait)))
+    el, events = Flaky(client), list[Event]()
+    worker = Worker(el, slots=2, lease_s=20.0, on_event=events.append)  # type: ignore[arg-type]
+    thread = threading.Thread(target=worker.run, args=(job_id,))
+    thread.start()
+    until(lambda: lines_of(tmp_path / "ran"))
+    el.away = True
+    (tmp_path / "go").touch()
+    pid = int((tmp_path / "pid.t1.1").read_text())
+    until(lambda: not is_alive(pid))
+    until(lambda: [event for event in events if isinstance(event, Away)])
+    time.sleep(0.5)
+    el.away = False
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+    assert [event for event in events if isinstance(event, Away)] == [Away("The server does not answer.", 20.0)]
+    assert worker.tally.succeeded == 1
+    assert client.result(job_id).score == 1.0
+
+
+def test_patience_ends_with_the_lease(client: Client, tmp_path: Path) -> None:
+    """Nobody waits for ever: after a lease without an answer the worker gives up, and says why."""
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path)))
+    el = Flaky(client)
+    el.away = True
+    began = time.monotonic()
+    with pytest.raises(ServerAway):
+        Worker(el, slots=1, lease_s=1.0).run(job_id)  # type: ignore[arg-type]
+    assert 1.0 <= time.monotonic() - began < 10
+    assert facts_of(client, job_id, "t1") == []
+
+
+def test_files_may_lie_elsewhere_on_this_machine(client: Client, tmp_path: Path) -> None:
+    """A worker can be told where its copy of a dataset lies; what is in it is compared all the same."""
+    job_id = job_of(client, tmp_path / "d", runner_of("true"), attempts=2)
+    (tmp_path / "d").rename(tmp_path / "copy")
+    files = {"tasks@1": Source("folder", tmp_path / "copy")}
+    assert Worker(client, slots=2, files=files).run(job_id).succeeded == 2
+    (tmp_path / "copy" / "t1" / "question.txt").write_text("another question")
+    client.retry(job_id, "t1", reason="again")
+    assert Worker(client, slots=2, files=files).run(job_id).failed == 1
+    assert facts_of(client, job_id, "t1", 3)[-1].error_type == "TaskContentChanged"
+
+
+def test_the_processes_of_a_killed_worker_die_with_it(client: Client, tmp_path: Path, spawn: Any) -> None:
+    """After kill -9 nothing of its trial runs on, not what left the group or hides its environment; no folder stays."""
+    far = f"(setsid sh -c 'echo $$ > {tmp_path}/pid.far; sleep 60' &)"
+    bare = f"env -i sh -c 'echo $$ > {tmp_path}/pid.bare; exec sleep 60'"
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, f"{far}; {bare}")))
+    worker = spawn(job_id)
+    notes = [tmp_path / name for name in ("pid.t1.1", "pid.far", "pid.bare")]
+    until(lambda: all(lines_of(note) for note in notes))
+    pids = [int(note.read_text()) for note in notes]
+    assert all(map(is_alive, pids))
+    assert list(tmp_path.glob("el-trial-*"))
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    until(lambda: not any(map(is_alive, pids)))
+    until(lambda: not list(tmp_path.glob("el-trial-*")))
+
+
+def test_without_a_guard_they_run_on(
+    client: Client, tmp_path: Path, spawn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin: it is the guard that ends them."""
+    monkeypatch.setenv("EL_TEST_NO_GUARD", "1")
+    job_id = job_of(client, tmp_path / "d", runner_of(noting(tmp_path, "sleep 60")))
+    worker = spawn(job_id)
+    until(lambda: lines_of(tmp_path / "pid.t1.1"))
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    time.sleep(1.0)
+    assert is_alive(int((tmp_path / "pid.t1.1").read_text()))
+
+
+# --- over HTTP ----------------------------------------------------------------------------------------------
+
+REMOTE_WORKER = """
+import sys
+from pathlib import Path
+from api.http_client import HttpClient
+from api.runners.sources import Source
+from api.runners.worker import Worker
+url, key, project, job_id, files, lease_s = sys.argv[1:]
+el = HttpClient(url, key=key, project=project)
+worker = Worker(el, slots=2, lease_s=float(lease_s), files={"tasks@1": Source("folder", Path(files))})
+print(worker.run(job_id), flush=True)
+"""
+
+
+def test_a_suspended_worker_overwrites_nothing_when_it_wakes(tmp_path: Path) -> None:
+    """Its trial was ended as lapsed while it slept: the reward it finds is evidence, and the job's result stands.
+
+    Over HTTP: a process that is suspended in a transaction of its own keeps all others out of SQLite.
+    """
+    with served(tmp_path / "el") as server:
+        project, key = server.project()
+        store = server.store(project)
+        wait = f"until test -e {tmp_path}/go; do sleep 0.02; done"
+        job_id = job_of(store, tmp_path / "d", runner_of(noting(tmp_path, wait)))
+        argv = [sys.executable, "-c", REMOTE_WORKER, server.url, key, project, job_id, str(tmp_path / "d"), "1"]
+        worker = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            until(lambda: lines_of(tmp_path / "pid.t1.1"), within_s=60)
+            worker.send_signal(signal.SIGSTOP)
+            until(claims_of(store, "other").look_about, within_s=30)
+            (tmp_path / "go").touch()
+            pid = int((tmp_path / "pid.t1.1").read_text())
+            until(lambda: not is_alive(pid))
+            worker.send_signal(signal.SIGCONT)
+            said, _ = worker.communicate(timeout=60)
+        finally:
+            worker.kill()
+            worker.wait()
+        assert "lost=1" in said
+        facts = facts_of(store, job_id, "t1")
+        assert facts[2] == TrialFailed("LeaseLapsed", "agent")
+        assert all(isinstance(fact, RewardRejected) and fact.why == "lapsed-claim" for fact in facts[3:])
+        result = store.result(job_id)
+        assert (result.status, result.score, result.score_counts.scored) == ("failed", None, 0)
+
+
+def test_eight_remote_workers_run_every_slot_once_though_some_are_killed(tmp_path: Path) -> None:
+    """Over HTTP, with their own copies of the files and a secret: each slot ends once and none is run twice."""
+    with served(tmp_path / "el") as server:
+        project, key = server.project()
+        el = server.http(project, key)
+        runner = runner_of(
+            noting(tmp_path, f"sleep 0.3; test ${{#KEY}} = {len(SECRET)}"), parameters=[Parameter("KEY", True)]
+        )
+        names = [f"t{n}" for n in range(16)]
+        el.publish_runner(runner)
+        el.publish_dataset("tasks@1", task_folders(tmp_path / "d", names), runner=runner.ref)
+        el.create_profile("p@1", {}, {"KEY": SECRET})
+        job_id = el.submit_job("tasks@1", profile="p@1").id
+        argv = [sys.executable, "-c", REMOTE_WORKER, server.url, key, project, job_id, str(tmp_path / "d"), "3"]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        workers = [subprocess.Popen(argv, cwd=ROOT, **pipes) for _ in range(8)]
+        try:
+            until(lambda: len(lines_of(tmp_path / "ran")) >= 4, within_s=60)
+            for worker in workers[:2]:
+                worker.kill()
+            said = [worker.communicate(timeout=90)[0] for worker in workers[2:]]
+            assert [worker.returncode for worker in workers[2:]] == [0] * 6, said
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+        store = server.store(project)
+        kinds = {name: [type(fact) for fact in facts_of(store, job_id, name)] for name in names}
+        assert all(sum(kind in (TrialSucceeded, TrialFailed) for kind in kinds[name]) == 1 for name in names), kinds
+        ran = Counter(lines_of(tmp_path / "ran"))
+        assert set(ran.values()) == {1}, ran
+        lapsed = [name for name in names if facts_of(store, job_id, name)[-1] == TrialFailed("LeaseLapsed", "agent")]
+        assert len(lapsed) <= 4
+        result = el.result(job_id)
+        assert (result.score, result.score_counts.scored) == (1.0, len(names) - len(lapsed))
+        assert result.status == ("failed" if lapsed else "completed")
+        bodies = [body for _, body in store.ledger.recorder.bodies(after=0, limit=10_000)]
+        assert not [body for body in bodies if SECRET.encode() in body]

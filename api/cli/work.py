@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from api.cli.output import Project, err, progress, say
-from api.client import Client, connect
-from api.runners.events import Ended, Event, Interrupted, Reaped, Skipped, Tally, Waiting
+from api.client import connect
+from api.el import El
+from api.runners.events import Away, Ended, Event, Interrupted, Reaped, Skipped, Tally, Waiting
+from api.runners.sources import Source, source_at
 from api.runners.worker import Worker
+from ledger.errors import BadInput
+from ledger.rules.forms import checked_ref
 
 INTERRUPTED_EXIT_CODE = 130
 
@@ -20,23 +25,33 @@ def worker(
     once: Annotated[bool, typer.Option("--once", help="End when nothing waits; else wait for further jobs.")] = False,
     name: Annotated[str | None, typer.Option(help="What the facts call this worker.")] = None,
     lease_s: Annotated[float, typer.Option(min=1, help="Seconds without a sign after which others take over.")] = 60.0,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DATASET=PATH", help="Where the files of a dataset (NAME@VERSION) lie here; repeatable."),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="The server to work for, instead of EL_API_URL.")] = None,
+    key: Annotated[str | None, typer.Option(help="Its key; EL_API_KEY shows in no process list.")] = None,
     project: Project = None,
 ) -> None:
     """Execute the slots that wait, as real processes, until interrupted (or until none waits, with --once).
 
-    Example: el worker --jobs 4 --once
+    The work may come from a server anywhere; each task's files are compared with what was published before they run.
+
+    Example: el worker --url https://evals.example.org --files arith@1=./arith --jobs 4
     """
-    el = connect(project=project)
+    lie = _files(files or [])
+    el = connect(url, key=key, project=project)
     job_id = el.job_id(job) if job else None
     if not once:
         say("waiting for jobs; Ctrl-C ends")
-    tally = Worker(el, name=name, slots=jobs, lease_s=lease_s, on_event=_tell).run(job_id, forever=not once)
+    work = Worker(el, name=name, slots=jobs, lease_s=lease_s, files=lie, on_event=_tell)
+    tally = work.run(job_id, forever=not once)
     how = f"{tally.succeeded:,} succeeded, {tally.failed:,} failed, {tally.canceled:,} canceled"
     say(f"{_trials(tally.ended)} ended: {how}")
     _end_if_interrupted(tally)
 
 
-def run_here(el: Client, job_id: str, *, slots: int) -> None:
+def run_here(el: El, job_id: str, *, slots: int) -> None:
     """Execute one job in this process, with a progress bar."""
     answer = el.job(job_id)
     total = answer.attempts * answer.members
@@ -57,6 +72,17 @@ def run_here(el: Client, job_id: str, *, slots: int) -> None:
     _end_if_interrupted(tally)
 
 
+def _files(given: list[str]) -> dict[str, Source]:
+    """Where datasets lie on this machine, as the options say it."""
+    found: dict[str, Source] = {}
+    for one in given:
+        ref, equals, path = one.partition("=")
+        if not equals or not path:
+            raise BadInput(f"{one!r} does not say where a dataset lies; write --files NAME@VERSION=PATH.")
+        found[checked_ref(ref)] = source_at(Path(path))
+    return found
+
+
 def _tell(event: Event) -> None:
     """Say on standard error what a worker met with."""
     match event:
@@ -70,6 +96,9 @@ def _tell(event: Event) -> None:
             err().print(f"nothing left to start; {_trials(elsewhere)} still running elsewhere")
         case Skipped(sentence=sentence):
             err().print(sentence)
+        case Away(sentence, for_s):
+            how_long = "" if for_s is None else f", for {for_s:g} s at most"
+            err().print(f"{sentence} Trying again{how_long}; what runs goes on.")
         case Interrupted(running):
             err().print(
                 f"finishing {_trials(running)}; press Ctrl-C again to stop {'it' if running == 1 else 'them'} now"

@@ -1,33 +1,37 @@
-"""The `command` runner: one trial as real processes, an agent and then a verifier, turned into rules to record.
+"""The `command` runner: one trial as real processes, an agent and then a verifier, turned into facts to report.
 
 Life of a trial. (1) A fresh folder gets the task's content, checked against its digest. (2) The agent runs. (3) Its
 leftovers are killed; reward files that it wrote are set aside, and the task's content is made anew: the verifier
 trusts nothing of the agent's but what lies in work/ and output/. (4) The verifier runs, also when the agent failed or
 ran out of time: a trial that failed may have a reward. It does not when the agent could not be started, or when the
 trial was canceled. (5) Files, reward and result are read and redacted, and what is free text goes to the artifact
-store. Nothing is written to the ledger here: the caller records the rules, all in one transaction.
+store. Nothing is written to the ledger here: the caller reports the facts, all in one transaction.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from functools import partial
 
 import msgspec
 
+from api.el import Artifacts
+from api.runners.guard import Guard
 from api.runners.keeping import Keeper, keep_outputs
+from api.runners.patience import Patience
 from api.runners.plans import JobPlan
 from api.runners.rewards import REWARD_BYTES_MAX, REWARD_FILES, Reward, read_reward
 from api.runners.sandbox import StepEnd, Stop, run_step
 from api.runners.sources import TaskContentChanged, materialise
 from api.runners.structured_result import RESULT_BYTES_MAX, StructuredResult, fits, read_structured_result
 from api.runners.trial_folder import TrialFolder, remove, trial_folder
-from ledger.application import Rule
-from ledger.artifacts import ArtifactStore
 from ledger.errors import BadInput, NotFound
 from ledger.facts.catalogue import Task
 from ledger.facts.trial import (
     Phase,
+    ReportedFact,
+    RewardRecorded,
     RewardRejected,
     Slot,
     StructuredResultRecorded,
@@ -36,16 +40,15 @@ from ledger.facts.trial import (
     TrialFailed,
     TrialSucceeded,
 )
-from ledger.rules import trial as rules
 from ledger.rules.trial import Ended
 
 MESSAGE_BYTES_MAX = 8 * 1024
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a trial: the rules that record it, its end among them; and its end and its reward, to show."""
+    """What became of a trial: the facts to report, its end the last of them; and its end and its reward, to show."""
 
-    rules: list[Rule]
+    facts: list[ReportedFact]
     ended: Ended
     reward: float | None = None
 
@@ -60,18 +63,33 @@ class _Run(msgspec.Struct):
     duration_s: float | None = None
 
 
-def run_trial(plan: JobPlan, slot: Slot, task: Task, store: ArtifactStore, stop: Stop) -> Outcome:
-    """Run one trial to its end.
+def run_trial(
+    plan: JobPlan,
+    slot: Slot,
+    task: Task,
+    store: Artifacts,
+    stop: Stop,
+    *,
+    guard: Guard | None = None,
+    patience: Patience | None = None,
+) -> Outcome:
+    """Run one trial to its end. The `guard` ends its processes when this process is killed.
+
+    While the server is away, what came of the trial is kept, for as long as the `patience` lasts.
 
     Raises:
         StoreUnreachable: the artifacts cannot be kept.
         OSError: there is no place for the trial's folder.
     """
-    with trial_folder() as folder:
+    with trial_folder() as folder, guard.watching(folder) if guard else nullcontext():
         run = _run_steps(plan, slot, task, folder, stop)
-        try:
+
+        def collect() -> Outcome:
             with store.batch() as batch:
                 return _collected(plan, folder, run, stop, Keeper(batch, plan.secrets, plan.redactor))
+
+        try:
+            return patience(collect) if patience else collect()
         finally:
             for step in (run.agent, run.verifier):
                 if step:
@@ -117,17 +135,17 @@ def _collected(plan: JobPlan, folder: TrialFolder, run: _Run, stop: Stop, keeper
     for name, data in run.set_aside.items():
         keeper.content(name, data, "output", bytes_max=REWARD_BYTES_MAX)
     reward = Reward()
-    signals: list[Rule] = []
+    signals: list[ReportedFact] = []
     if run.verifier and run.verifier.ran and run.verifier.error_type != "Canceled":
         reward, said = _reward(folder, keeper)
         signals = [said, *_structured(plan, folder, keeper, reward)]
     if run.agent and run.agent.ran:
         keep_outputs(keeper, folder, plan.outputs)
     ended = _ended(run, stop, keeper)
-    return Outcome([*signals, *keeper.rules, partial(rules.end, ended=ended)], ended, reward.value)
+    return Outcome([*signals, *keeper.facts, ended], ended, reward.value)
 
 
-def _reward(folder: TrialFolder, keeper: Keeper) -> tuple[Reward, Rule]:
+def _reward(folder: TrialFolder, keeper: Keeper) -> tuple[Reward, RewardRecorded | RewardRejected]:
     """Read the reward files and keep them; of a rejected reward, what stood there is kept as `raw` too."""
     files: dict[str, bytes] = {}
     for name in REWARD_FILES:
@@ -140,14 +158,15 @@ def _reward(folder: TrialFolder, keeper: Keeper) -> tuple[Reward, Rule]:
     reward = read_reward(files)
     if reward.value is not None:
         source = "reward.json" if "reward.json" in files else "reward.txt"
-        return reward, partial(rules.record_reward, reward=reward.value, source=source)
+        return reward, RewardRecorded(reward.value, source)
     parts = [keeper.clean(data, bytes_max=REWARD_BYTES_MAX) for data in files.values()]
     raw = keeper.text(b"\n".join(parts)) if parts else None
-    rejected = RewardRejected(reward.why or "not-reported", raw)
-    return reward, partial(rules.reject_reward, rejected=rejected)
+    return reward, RewardRejected(reward.why or "not-reported", raw)
 
 
-def _structured(plan: JobPlan, folder: TrialFolder, keeper: Keeper, reward: Reward) -> list[Rule]:
+def _structured(
+    plan: JobPlan, folder: TrialFolder, keeper: Keeper, reward: Reward
+) -> list[StructuredResultRecorded | StructuredResultRejected]:
     """The declared result file, and the dimensions that stood beside the reward; the declared ones win."""
     found = StructuredResult()
     if plan.structured_result is not None:
@@ -155,11 +174,11 @@ def _structured(plan: JobPlan, folder: TrialFolder, keeper: Keeper, reward: Rewa
         data = _content(folder, name, RESULT_BYTES_MAX)
         if not isinstance(data, bytes):
             keeper.failed(name, "missing" if isinstance(data, NotFound) else "not-a-file")
-            return [partial(rules.record_structured_result, result=StructuredResultRejected("missing"))]
+            return [StructuredResultRejected("missing")]
         read = read_structured_result(data)
         if not isinstance(read, StructuredResult):
             raw = keeper.text(keeper.clean(data, bytes_max=RESULT_BYTES_MAX))
-            return [partial(rules.record_structured_result, result=StructuredResultRejected(read, raw))]
+            return [StructuredResultRejected(read, raw)]
         keeper.content(name, data, "result", bytes_max=RESULT_BYTES_MAX)
         found = read
     declared = found.dimensions or {}
@@ -170,7 +189,7 @@ def _structured(plan: JobPlan, folder: TrialFolder, keeper: Keeper, reward: Rewa
         return []
     named = {keeper.redacted(name): value for name, value in dimensions.items()}
     judge = None if found.judge is None else keeper.text(found.judge.encode(errors="replace"))
-    return [partial(rules.record_structured_result, result=StructuredResultRecorded(found.composite, named, judge))]
+    return [StructuredResultRecorded(found.composite, named, judge)]
 
 
 def _ended(run: _Run, stop: Stop, keeper: Keeper) -> Ended:

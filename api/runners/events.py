@@ -50,7 +50,14 @@ class Interrupted(NamedTuple):
     running: int
 
 
-Event = Dispatched | Ended | Reaped | Waiting | Skipped | Interrupted
+class Away(NamedTuple):
+    """The server does not answer; it is asked again for at most so many seconds, None for as long as it takes."""
+
+    sentence: str
+    for_s: float | None
+
+
+Event = Dispatched | Ended | Reaped | Waiting | Skipped | Interrupted | Away
 
 
 class Tally(msgspec.Struct):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from sqlalchemy.engine import Connection
-
+from api.answers import Claim
 from api.runners.claims import Claims
 from api.runners.sandbox import Stop
-from ledger.errors import StoreError
-from ledger.facts.trial import Slot
-from projections import jobs
+from ledger.errors import EvalLedgerError, ServerAway
 
-LOOK_ABOUT_S = 1.0
+BEAT_S_MAX = 2.0  # so soon a job that was canceled is noticed
 
 
 class Every:
@@ -34,30 +31,31 @@ class Every:
 
 
 class Heart:
-    """Renews leases every `lease_s` / 3 seconds, and looks every LOOK_ABOUT_S for jobs that were canceled."""
+    """Gives a sign of life for each running trial, three times a lease or more often."""
 
-    def __init__(self, claims: Claims, lease_s: float) -> None:
+    def __init__(self, claims: Claims) -> None:
         self.canceled: frozenset[str] = frozenset()  # jobs that were seen to be
         self._claims = claims
-        self._lease_s = lease_s
+        self._pause_s = min(BEAT_S_MAX, claims.lease_s / 3)
         self._lock = threading.Lock()
-        self._watched: dict[Slot, Stop] = {}
+        self._watched: dict[str, tuple[Claim, Stop]] = {}
+        self._beaten_at = time.monotonic()
         self._over = threading.Event()
 
-    def watch(self, slot: Slot, stop: Stop) -> None:
+    def watch(self, claim: Claim, stop: Stop) -> None:
         """Look after a claimed trial."""
         with self._lock:
-            self._watched[slot] = stop
+            self._watched[claim.trial_id] = (claim, stop)
 
-    def leave(self, slot: Slot) -> None:
+    def leave(self, claim: Claim) -> None:
         """The trial has ended."""
         with self._lock:
-            del self._watched[slot]
+            del self._watched[claim.trial_id]
 
     @contextmanager
     def beating(self) -> Iterator[None]:
         """Beat in a thread of its own until the block ends."""
-        thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
         thread.start()
         try:
             yield
@@ -65,29 +63,29 @@ class Heart:
             self._over.set()
             thread.join()
 
-    def _beat(self) -> None:
-        renew_due, look_due = Every(self._lease_s / 3), Every(LOOK_ABOUT_S)
-        while not self._over.wait(min(LOOK_ABOUT_S, self._lease_s / 3)):
-            with self._lock:
-                watched = dict(self._watched)
-            with suppress(StoreError):  # the next beat tries again, and whoever records says it
-                if renew_due():
-                    for slot in self._claims.renew(watched):
-                        watched[slot].lose()
-                if watched and look_due():
-                    self._stop_canceled(watched)
+    def catch_up(self) -> None:
+        """Beat now when that is overdue, as after this process was suspended: before we count as dead to ourselves."""
+        if time.monotonic() - self._beaten_at > self._claims.lease_s * 2 / 3:
+            self.beat()
 
-    def _stop_canceled(self, watched: dict[Slot, Stop]) -> None:
-        self.canceled |= self._canceled_of({slot.job_id for slot in watched})
-        for slot, stop in watched.items():
-            if slot.job_id in self.canceled:
+    def beat(self) -> None:
+        """Give a sign of life for each trial; stop those that were taken from us or whose job was canceled."""
+        with self._lock:
+            watched = list(self._watched.values())
+        self._beaten_at = time.monotonic()
+        for claim, stop in watched:
+            try:
+                beat = self._claims.beat(claim)
+            except ServerAway:
+                return  # the next beat tries again, and whoever reports says it
+            except EvalLedgerError:
+                continue
+            if not beat.held:
+                stop.lose()
+            elif beat.canceled:
+                self.canceled |= {claim.job_id}
                 stop.ask("job canceled")
 
-    def _canceled_of(self, job_ids: Collection[str]) -> set[str]:
-        client = self._claims.client
-
-        def canceled(connection: Connection) -> set[str]:
-            found = (jobs.get_job(connection, client.project, job_id) for job_id in job_ids)
-            return {job.job_id for job in found if job.status == "canceled"}
-
-        return client.ask(canceled)
+    def _beat_on(self) -> None:
+        while not self._over.wait(self._pause_s):
+            self.beat()

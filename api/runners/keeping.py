@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import unicodedata
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
+from api.el import ArtifactBatch
 from api.runners.sandbox import Capture
 from api.runners.trial_folder import TrialFolder
-from ledger.application import Rule
-from ledger.artifacts import Batch, Stored
+from ledger.artifacts import Stored
 from ledger.errors import BadInput, NotFound
 from ledger.facts.trial import ArtifactFailed, ArtifactPersisted
-from ledger.rules import trial as rules
 from ledger.secrets import Redactor
 
 OUTPUT_FILES_MAX = 1_000
@@ -30,13 +28,13 @@ WhyFailed = Literal["missing", "too-large", "not-a-file", "unreadable", "too-man
 
 
 class Keeper:
-    """Redacts what it is given, puts it into a batch of the store, and collects the rules that record it.
+    """Redacts what it is given, puts it into a batch of the store, and collects the facts that tell of it.
 
     Nothing it returns counts before the batch has ended. A name is kept once: the first file under it.
     """
 
-    def __init__(self, batch: Batch, secrets: list[str], redactor: Redactor) -> None:
-        self.rules: list[Rule] = []
+    def __init__(self, batch: ArtifactBatch, secrets: list[str], redactor: Redactor) -> None:
+        self.facts: list[ArtifactPersisted | ArtifactFailed] = []
         self._batch = batch
         self._redactor = redactor
         self._torn_bytes = max((FORM_BYTES_MAX * len(value.encode()) for value in secrets), default=0)
@@ -107,7 +105,7 @@ class Keeper:
     def _record(self, artifact: ArtifactPersisted | ArtifactFailed) -> None:
         if artifact.name not in self._names:
             self._names.add(artifact.name)
-            self.rules.append(partial(rules.keep_artifact, artifact=artifact))
+            self.facts.append(artifact)
 
     def _shown(self, name: str) -> str:
         """A file's name as a fact can hold it: in UTF-8, on one line, not too long, without secrets."""

@@ -1,35 +1,30 @@
-"""Which slots a worker may claim next: a run of them from one job, then from the next job, so that none starves."""
+"""Which slots a worker claims next: some of one job, then of the next job, so that none starves."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy.engine import Connection
-
-from api.client import Client
+from api.answers import Claim, LeftBehind
+from api.el import El
+from api.runners.claims import Claims
 from api.runners.events import Skipped
 from api.runners.plans import JobPlan, RunsElsewhere, prepare
-from ledger.errors import EvalLedgerError
-from ledger.facts.catalogue import Task
-from ledger.facts.trial import Slot
-from projections import catalogue, work_queue
+from api.runners.sources import Source
+from ledger.errors import EvalLedgerError, ServerAway
 
-RUN_MAX = 400
 LOOK_AGAIN_S = 0.5
 TRY_AGAIN_S = 30.0  # what is missing on this machine may be put there meanwhile
 
 
 class Offer(NamedTuple):
-    """A slot that waited when it was last looked at; somebody else may have claimed it since."""
+    """A slot that was claimed for this worker, and how to run it."""
 
     plan: JobPlan
-    slot: Slot
-    task: Task
+    claim: Claim
 
 
 class Offers:
@@ -39,52 +34,55 @@ class Offers:
     """
 
     def __init__(
-        self, client: Client, job_id: str | None, *, concurrency: int, on_skipped: Callable[[Skipped], None]
+        self,
+        el: El,
+        claims: Claims,
+        job_id: str | None,
+        files: Mapping[str, Source],
+        *,
+        on_skipped: Callable[[Skipped], None],
+        on_left_behind: Callable[[Sequence[LeftBehind]], None],
     ) -> None:
-        self.waiting: frozenset[str] = frozenset()  # the jobs that had an open slot at the last look
         self.drained = False  # the last look found nothing to offer
-        self._client = client
+        self._el = el
+        self._claims = claims
         self._job_id = job_id
-        self._run = min(4 * concurrency, RUN_MAX)
+        self._files = files
         self._on_skipped = on_skipped
-        self._offers: deque[Offer] = deque()
+        self._on_left_behind = on_left_behind
+        self._turns: deque[str] = deque()
         self._plans: dict[str, JobPlan] = {}
         self._skip_until: dict[str, float] = {}
-        self._last_job = ""
         self._look_at = 0.0
 
-    def take(self) -> Offer | None:
-        """The next offer; None when there is none now."""
-        if not self._offers and time.monotonic() >= self._look_at:
+    def take(self, slots: int) -> list[Offer]:
+        """Claim at most so many slots of the job whose turn it is; none when there is nothing to claim now."""
+        if not self._turns and time.monotonic() >= self._look_at:
             self._look()
-        return self._offers.popleft() if self._offers else None
+        while self._turns:
+            job_id = self._turns[0]
+            plan = self._plan(job_id)
+            claimed = self._claims.take(job_id, slots) if plan else None
+            if claimed:
+                self._on_left_behind(claimed.left_behind)
+            if plan and claimed and claimed.claims and self._unlock(plan, claimed.claims):
+                self._turns.rotate(-1)
+                return [Offer(plan, claim) for claim in claimed.claims]
+            self._turns.popleft()
+        return []
 
     def drop(self, job_id: str) -> None:
-        """Offer nothing more of a job that was canceled."""
-        self._offers = deque(offer for offer in self._offers if offer.slot.job_id != job_id)
+        """Claim nothing more of a job that was canceled."""
+        if job_id in self._turns:
+            self._turns.remove(job_id)
 
     def _look(self) -> None:
-        waiting = self._client.ask(partial(work_queue.jobs_waiting, project_id=self._client.project))
-        if self._job_id is not None:
-            waiting = [job_id for job_id in waiting if job_id == self._job_id]
-        self.waiting = frozenset(waiting)
-        self._plans = {job_id: plan for job_id, plan in self._plans.items() if job_id in self.waiting}
-        for job_id in sorted(waiting, key=lambda job_id: (job_id <= self._last_job, job_id)):
-            if plan := self._plan(job_id):
-                self._offers.extend(self._client.ask(partial(self._open, plan)))
-            if self._offers:
-                self._last_job, self.drained = job_id, False
-                return
-        self.drained = True
-        self._look_at = time.monotonic() + LOOK_AGAIN_S
-
-    def _open(self, plan: JobPlan, connection: Connection) -> list[Offer]:
-        project = self._client.project
-        slots = work_queue.open_slots(connection, project, job_id=plan.job_id, limit=self._run)
-        names = {slot.task for slot in slots}
-        # A job's members are tasks of its dataset's frozen revision, so their digests are found there.
-        tasks = {task.name: task for task in catalogue.find_tasks(connection, project, plan.dataset, names)}
-        return [Offer(plan, slot, tasks[slot.task]) for slot in slots]
+        waiting = self._el.work(self._job_id).waiting
+        self._plans = {job_id: plan for job_id, plan in self._plans.items() if job_id in waiting}
+        self._turns = deque(job_id for job_id in waiting if self._plan(job_id))
+        self.drained = not self._turns
+        if self.drained:
+            self._look_at = time.monotonic() + LOOK_AGAIN_S
 
     def _plan(self, job_id: str) -> JobPlan | None:
         if job_id in self._plans:
@@ -92,13 +90,33 @@ class Offers:
         if time.monotonic() < self._skip_until.get(job_id, 0.0):
             return None
         try:
-            self._plans[job_id] = prepare(self._client, job_id)
+            self._plans[job_id] = prepare(self._el, job_id, self._files)
+        except ServerAway:
+            raise
         except EvalLedgerError as error:
-            if self._job_id is not None:
-                raise
-            if job_id not in self._skip_until:
-                self._on_skipped(Skipped(job_id, str(error)))
-            again_s = math.inf if isinstance(error, RunsElsewhere) else TRY_AGAIN_S
-            self._skip_until[job_id] = time.monotonic() + again_s
+            self._skip(job_id, error)
             return None
         return self._plans[job_id]
+
+    def _unlock(self, plan: JobPlan, claims: Sequence[Claim]) -> bool:
+        """Get the job's secrets under the first of its claims; when they cannot be used here, give the slots back."""
+        if not claims[0].secrets or plan.secrets:
+            return True
+        try:
+            plan.take_secrets(self._claims.secrets(claims[0]))
+        except EvalLedgerError as error:
+            for claim in claims:
+                self._claims.release(claim, "its secrets cannot be used here")
+            self._plans.pop(plan.job_id, None)
+            self._skip(plan.job_id, error)
+            return False
+        return True
+
+    def _skip(self, job_id: str, error: EvalLedgerError) -> None:
+        """Leave a job alone for a while, and say why the first time; raises the reason when it is the one to run."""
+        if self._job_id is not None:
+            raise error
+        if job_id not in self._skip_until:
+            self._on_skipped(Skipped(job_id, str(error)))
+        again_s = math.inf if isinstance(error, RunsElsewhere) else TRY_AGAIN_S
+        self._skip_until[job_id] = time.monotonic() + again_s

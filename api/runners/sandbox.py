@@ -1,7 +1,7 @@
 """One process of a trial: in a session of its own, with a time limit, its output caught, nothing left behind.
 
 Not a security border: the process runs as the same user and reaches whatever that user reaches. Its memory, disk and
-network are not limited. When the worker itself is killed, its processes run on until they end.
+network are not limited. When the worker itself is killed, its guard ends what it had running (`guard.py`).
 """
 
 from __future__ import annotations

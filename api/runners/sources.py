@@ -84,6 +84,17 @@ def recall(folder: Path, ref: str) -> Source:
     return source
 
 
+def source_at(path: Path) -> Source:
+    """The files of a dataset that lie at a path: of a folder its sub-folders, of a file its lines.
+
+    Raises:
+        NotFound: nothing lies there.
+    """
+    if not path.exists():
+        raise NotFound(f"There is nothing at {path}; say where the files of the dataset lie.")
+    return Source("folder" if path.is_dir() else "jsonl", path.absolute())
+
+
 def materialise(source: Source, task: Task, into: Path) -> None:
     """Put the content of a task into the new folder `into`: its files with their run bit, or its line as `task.json`.
 

@@ -3,7 +3,7 @@
 Three kinds of threads. The one that calls `run` claims, collects what has ended and looks after trials that other
 workers left behind; a pool runs the trials; a heartbeat renews leases and notices jobs that were canceled. Killed at
 any point, it leaves trials whose leases lapse; the next worker looks after them, and nothing that has ended is run
-again.
+again. It works through whichever door: on the store itself, or over HTTP from anywhere.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import NamedTuple
 
-from api.client import Client
-from api.runners.claims import LEFT_BEHIND_MAX, Claims
+from api.answers import Claim, LeftBehind
+from api.el import El
+from api.runners.claims import Claims
 from api.runners.command import Outcome, run_trial
-from api.runners.events import Dispatched, Ended, Event, Interrupted, Reaped, Tally, Waiting
-from api.runners.heart import LOOK_ABOUT_S, Every, Heart
+from api.runners.events import Away, Dispatched, Ended, Event, Interrupted, Reaped, Tally, Waiting
+from api.runners.guard import Guard
+from api.runners.heart import Every, Heart
 from api.runners.offers import Offer, Offers
+from api.runners.patience import Patience
 from api.runners.sandbox import Stop
-from ledger.errors import BadInput, EvalLedgerError
+from api.runners.sources import Source
+from ledger.errors import BadInput, EvalLedgerError, ServerAway
+from ledger.facts.catalogue import Task
 from ledger.facts.trial import Slot, TrialFailed
-from ledger.rules import trial as rules
 from ledger.rules.trial import outcome_of
-from projections import trials
 
 PAUSE_S = 0.1
-TEMPORARIES_S = 86_400.0  # what a crash left half-written is certainly nobody's any more after a day
-JOBS_LOOKED_AT_MAX = 1_000
+LOOK_ABOUT_S = 1.0
 
 _INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
 
@@ -42,6 +43,7 @@ _INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
 class _Running(NamedTuple):
     """A claimed trial on its way."""
 
+    claim: Claim
     stop: Stop
     future: Future[Outcome | None]
 
@@ -49,34 +51,38 @@ class _Running(NamedTuple):
 class Worker:
     """Runs trials of `command` jobs. `slots` is how many at a time, `lease_s` how long it may go unheard of, in s.
 
-    `name` is what the facts call it, made unlike any other worker's by a few letters at its end. `on_event` is called
-    in the thread that called `run`.
+    `name` is what the facts call it, made unlike any other worker's by a few letters at its end. `files` says where
+    datasets lie on this machine, before what it remembers of them. `on_event` is called in the thread that called
+    `run`.
     """
 
     def __init__(
         self,
-        client: Client,
+        el: El,
         *,
         name: str | None = None,
         slots: int,
         lease_s: float = 60.0,
+        files: Mapping[str, Source] | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         if slots < 1 or lease_s <= 0:
             raise BadInput("A worker runs at least one trial at a time, under leases of more than 0 seconds.")
-        self.client = client
+        self.el = el
         self.slots = slots
         self.name = f"{(name or socket.gethostname())[:180]}-{secrets.token_hex(3)}"
         self.tally = Tally()
         self._lease_s = lease_s
+        self._files = files or {}
         self._tell: Callable[[Event], None] = on_event or (lambda _event: None)
-        self._claims = Claims(client, self.name, lease_s)
+        self._patience = Patience(lease_s)
+        self._claims = Claims(el, self.name, lease_s, self._patience)
         self._running: dict[Slot, _Running] = {}
-        self._unfinished: set[str] = set()  # jobs that may have ended with what was seen last
-        self._heart = Heart(self._claims, lease_s)
+        self._heart = Heart(self._claims)
         self._interruptions = 0
         self._trouble: Exception | None = None
-        self._reap_due = Every(lease_s / 3)
+        self._told_away = False
+        self._look_about_due = Every(lease_s / 3)
         self._others_due = Every(LOOK_ABOUT_S)
 
     def run(self, job_id: str | None = None, *, forever: bool = False) -> Tally:
@@ -89,36 +95,28 @@ class Worker:
         Raises:
             Refused, DamagedStore: the job cannot be run on this machine; none of its slots was used up.
             StoreError, OSError: the store, or the place for trials' folders, failed; what still ran was let finish.
+            ServerAway: the server did not answer for as long as a lease lasts.
         """
-        offers = Offers(self.client, job_id, concurrency=self.slots, on_skipped=self._tell)
-        with self._interruptible(), self._heart.beating(), ThreadPoolExecutor(self.slots) as pool:
-            try:
-                self._unfinished = {job_id} if job_id else self._jobs_running()
-                while self._go_on(pool, offers, job_id, forever):
-                    self._pause()
-            finally:
-                for running in self._running.values():  # none, unless something unforeseen was raised
-                    running.stop.ask("worker failed")
+        offers = Offers(self.el, self._claims, job_id, self._files, on_skipped=self._tell, on_left_behind=self._reaped)
+        self._guard = Guard()
+        try:
+            with self._interruptible(), self._heart.beating(), ThreadPoolExecutor(self.slots) as pool:
+                try:
+                    while self._go_on(pool, offers, job_id, forever):
+                        self._pause()
+                finally:
+                    for running in self._running.values():  # none, unless something unforeseen was raised
+                        running.stop.ask("worker failed")
+        finally:
+            self._guard.close()
         if self._trouble:
             raise self._trouble
-        for ended_in in self._unfinished:
-            self.client.finish_job(ended_in)
-        self.client.artifacts.sweep(before=time.time() - TEMPORARIES_S)
+        self._reaped(self._patience(self._claims.look_about))
         return self.tally
 
     def interrupt(self) -> None:
         """Claim nothing more and let running trials finish; called again, stop them. For any thread, and signals."""
         self._interruptions += 1
-
-    def reap(self) -> None:
-        """Look after trials that other workers left behind; see `Claims.reap`."""
-        for slot, became in self._claims.reap(self._running):
-            self._unfinished.add(slot.job_id)
-            if became == "failed":
-                self.tally.reaped_failed += 1
-            else:
-                self.tally.reaped_released += 1
-            self._tell(Reaped(slot, became))
 
     # --- the thread that called run ------------------------------------------------------------------------------
 
@@ -129,33 +127,55 @@ class Worker:
         if self._interruptions or self._trouble:
             return bool(self._running)
         try:
-            if self._reap_due():
-                self.reap()
+            self._heart.catch_up()
+            if self._look_about_due():
+                self._reaped(self._claims.look_about())
             for canceled in tuple(self._heart.canceled):
                 offers.drop(canceled)
-            while len(self._running) < self.slots and not self._interruptions and (offer := offers.take()):
-                self._claim(pool, offer)
-            self._finish(offers)
-            return bool(self._running or forever or not offers.drained or (job_id and self._others_at_work(job_id)))
+            self._fill(pool, offers)
+            more = bool(self._running or forever or not offers.drained or (job_id and self._others_at_work(job_id)))
+        except ServerAway as error:
+            self._away(error, forever)
+            return True
         except (EvalLedgerError, OSError) as error:
             self._trouble = error
             return True
+        self._patience.answered()
+        self._told_away = False
+        return more
 
-    def _claim(self, pool: ThreadPoolExecutor, offer: Offer) -> None:
-        if not self._claims.take(offer.slot, offer.task):
-            return
-        stop = Stop()
-        self._heart.watch(offer.slot, stop)
-        self._running[offer.slot] = _Running(stop, pool.submit(self._run_one, offer, stop))
-        self._tell(Dispatched(offer.slot))
+    def _fill(self, pool: ThreadPoolExecutor, offers: Offers) -> None:
+        """Claim as long as there is room, and something to claim."""
+        while (room := self.slots - len(self._running)) and not self._interruptions and (some := offers.take(room)):
+            for offer in some:
+                stop = Stop()
+                self._heart.watch(offer.claim, stop)
+                slot = slot_of_claim(offer.claim)
+                self._running[slot] = _Running(offer.claim, stop, pool.submit(self._run_one, offer, stop))
+                self._tell(Dispatched(slot))
+
+    def _away(self, error: ServerAway, forever: bool) -> None:
+        """The server does not answer: say so once, and give up when it has been away for too long."""
+        if self._patience.ran_out(error) and not forever:
+            self._trouble = error
+        elif not self._told_away:
+            self._told_away = True
+            self._tell(Away(str(error), None if forever else self._lease_s))
+
+    def _reaped(self, left_behind: Sequence[LeftBehind]) -> None:
+        for one in left_behind:
+            if one.became == "failed":
+                self.tally.reaped_failed += 1
+            else:
+                self.tally.reaped_released += 1
+            self._tell(Reaped(Slot(one.job_id, one.attempt, one.task), one.became))
 
     def _collect(self) -> None:
         for slot, running in list(self._running.items()):
             if not running.future.done():
                 continue
             del self._running[slot]
-            self._heart.leave(slot)
-            self._unfinished.add(slot.job_id)
+            self._heart.leave(running.claim)
             error = running.future.exception()
             if isinstance(error, Exception):
                 self._trouble = self._trouble or error
@@ -185,27 +205,14 @@ class Worker:
             for running in self._running.values():
                 running.stop.ask("interrupted")
 
-    def _finish(self, offers: Offers) -> None:
-        """End the jobs that have nothing left to run; those with open slots are not even asked about."""
-        at_work = {slot.job_id for slot in self._running}
-        for job_id in self._unfinished - at_work - offers.waiting:
-            self._unfinished.discard(job_id)
-            self.client.finish_job(job_id)
-
     def _others_at_work(self, job_id: str) -> bool:
         """Whether other workers run trials of the job; when they have ended it is looked again."""
         if not self._others_due():
             return True
-        rows = self.client.ask(partial(trials.running, project_id=self.client.project, limit=LEFT_BEHIND_MAX))
-        elsewhere = sum(row.job_id == job_id for row in rows)
+        elsewhere = self.el.work(job_id).at_work.get(job_id, 0)
         if elsewhere:
-            self._unfinished.add(job_id)
             self._tell(Waiting(elsewhere))
         return elsewhere > 0
-
-    def _jobs_running(self) -> set[str]:
-        """Jobs that a worker may have brought to their end without living to say so."""
-        return {job.id for job in self.client.jobs(status="running", limit=JOBS_LOOKED_AT_MAX).jobs}
 
     def _pause(self) -> None:
         if self._running:
@@ -229,15 +236,30 @@ class Worker:
     # --- the pool ------------------------------------------------------------------------------------------------
 
     def _run_one(self, offer: Offer, stop: Stop) -> Outcome | None:
-        """Run a claimed trial and record it; None when it was taken from us."""
-        plan, slot, task = offer
-        if not self._claims.start(slot):
+        """Run a claimed trial and report it; None when it was taken from us."""
+        plan, claim = offer
+        if not self._claims.start(claim):
             return None
         try:
-            outcome = run_trial(plan, slot, task, self.client.artifacts, stop)
-            return outcome if not stop.lost and self._claims.end(slot, outcome.rules) else None
+            outcome = run_trial(
+                plan,
+                slot_of_claim(claim),
+                Task(claim.task, claim.task_digest),
+                self.el.artifacts,
+                stop,
+                guard=self._guard,
+                patience=self._patience,
+            )
+            if stop.lost and outcome.reward is None:
+                return None
+            # With a reward it is reported all the same: what comes too late is refused, and kept as evidence.
+            return outcome if self._claims.end(claim, outcome.facts) else None
         except Exception as error:
-            failed = TrialFailed(type(error).__name__, "unknown")
             with suppress(EvalLedgerError):
-                self._claims.end(slot, [partial(rules.end, ended=failed)])
+                self._claims.end(claim, [TrialFailed(type(error).__name__, "unknown")])
             raise
+
+
+def slot_of_claim(claim: Claim) -> Slot:
+    """The slot that a claim is on."""
+    return Slot(claim.job_id, claim.attempt, claim.task)
