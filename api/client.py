@@ -1,161 +1,200 @@
 """The client: one set of methods for whoever submits, reports and reads. `connect()` gives one.
 
-Each method does three things: it takes the words of the caller, makes one call on the ledger or one question to a read
-model, and shapes the answer. Every question first brings the read models up to date.
+`Client` works on the store itself. Each method makes one call on the ledger, or puts one question to read models that
+were brought up to date first; what takes more than a line stands in the module of its noun. `El` says what each
+method does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
-from typing import Literal, TypeVar
-from uuid import uuid4
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from sqlalchemy.engine import Connection
 
-from api.answers import JobAnswer, JobList, Published, ResultAnswer, Submitted, TaskResult
-from api.reporting import TrialReport
-from api.settings import Settings
-from api.shaping import job_answer, result_answer
-from api.under_policy import answer_under
-from api.wiring import Workspace
-from ledger.application import Ledger
-from ledger.database import reading, writing
-from ledger.digests import members_digest
-from ledger.errors import NotFound
-from ledger.facts.catalogue import (
-    DatasetPublished,
-    ProfilePublished,
-    RunnerPublished,
-    Scalar,
-    Task,
-    dataset_stream,
-    profile_stream,
-    runner_stream,
+from api import (
+    answering,
+    board_diff,
+    evidence,
+    keys,
+    leaderboards,
+    proving,
+    publishing,
+    replaying,
+    revising,
+    submitting,
+    under_claim,
+    work,
 )
-from ledger.facts.job import JobSubmitted, Origin, is_job_id, job_id_for, job_stream
-from ledger.facts.trial import Slot, TrialDispatched, trial_id_for, trial_stream
-from ledger.rules import catalogue as catalogue_rules
-from ledger.rules import job as job_rules
-from ledger.rules import trial as trial_rules
+from api.answers import (
+    CheckpointAnswer,
+    Claim,
+    Claimed,
+    ConsistencyAnswer,
+    Heartbeat,
+    InclusionAnswer,
+    IssuedKey,
+    JobAnswer,
+    JobList,
+    KeyList,
+    ProjectHead,
+    Published,
+    Regraded,
+    Reported,
+    ResultAnswer,
+    RevokedKey,
+    Submitted,
+    TaskPage,
+    Work,
+)
+from api.asof import position_asked
+from api.boards import AddedSnapshot, Board, BoardDiff, BoardList, SnapshotAnswer, WithdrawnSnapshot
+from api.contents import Content, contents_of
+from api.el import TASKS_SHOWN, Batches, El
+from api.replaying import Replayed
+from api.revising import NewReward
+from api.settings import Settings
+from api.wiring import Workspace
+from ledger.application import Ledger, Rule, Written
+from ledger.artifacts import ArtifactStore
+from ledger.codec import decode_all
+from ledger.database import reading
+from ledger.facts.catalogue import ProfilePublished, RunnerPublished, Scalar, Task
+from ledger.facts.entry import Recorded
+from ledger.facts.job import Origin, is_job_id
+from ledger.facts.trial import ReportedFact, Slot, trial_stream
 from ledger.rules.forms import checked_ref
-from ledger.vault import fingerprints, put_secrets
-from projections import audit_trail, catalogue, job_metrics, jobs, trials, work_queue
+from projections import audit_trail, catalogue, trials
+from projections.as_of import job_as_of
 from projections.audit_trail import AuditRow
 from projections.catalogue import DatasetRow
-from projections.following import position_of
-from projections.jobs import JobRow
+from projections.explaining import Explanation
+from projections.following import Standing, microseconds, position_of, rebuild, standings
+from projections.leaderboard import Order
 from projections.models import READ_MODELS
-from projections.policies import policy_named
 from projections.trials import TrialRow
 
 T = TypeVar("T")
 
-TASKS_SHOWN = 20
-LOST_SHOWN = 5
 
+def connect(
+    url: str | None = None, *, key: str | None = None, project: str | None = None, settings: Settings | None = None
+) -> El:
+    """A client on the server at a URL, else on the one that EL_API_URL names, else on the embedded ledger.
 
-def connect(settings: Settings | None = None, *, project: str | None = None) -> Client:
-    """A client on the embedded ledger that the environment (or `settings`) names."""
+    `key` stands instead of EL_API_KEY, `project` instead of EL_PROJECT.
+    """
     settings = settings or Settings()
-    return Client(Workspace(settings), project or settings.project)
+    project = project or settings.project
+    url = url or settings.api_url
+    if url is None:
+        return Client(Workspace(settings), project)
+    # Here, not above: most commands work on the store, and httpx takes a noticeable time to load.
+    from api.http_client import HttpClient  # noqa: PLC0415
+
+    if key is None and settings.api_key is not None:
+        key = settings.api_key.get_secret_value()
+    return HttpClient(url, key=key, project=project, home=settings.home)
 
 
-class Client:
-    """One project of an embedded ledger."""
+class Client(El):
+    """One project of an embedded ledger.
 
-    def __init__(self, workspace: Workspace, project: str) -> None:
+    `actor` stands in what is recorded, instead of the settings'. `fresh` is called before each read, with a position
+    that it has to hold, instead of bringing the read models up to date: on a server a follower does that.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        project: str,
+        *,
+        actor: str | None = None,
+        fresh: Callable[[int], object] | None = None,
+    ) -> None:
         self.workspace = workspace
         self.project = project
-        self.ledger: Ledger = workspace.ledger(project)
-        self.artifacts = workspace.artifacts(project)
+        self.ledger: Ledger = workspace.ledger(project, actor=actor)
+        self._artifacts = workspace.artifacts(project)
+        self.fresh: Callable[[int], object] = fresh or (lambda _position: workspace.caught_up(project))
+        self.as_of = 0  # the position that the last answer from the read models was read at
 
-    def ask(self, question: Callable[[Connection], T]) -> T:
-        """Put a question to the read models, brought up to date first."""
-        self.workspace.caught_up(self.project)
+    @property
+    def artifacts(self) -> ArtifactStore:
+        return self._artifacts
+
+    @property
+    def sources(self) -> Path:
+        return self.workspace.sources(self.project)
+
+    @property
+    def where(self) -> str:
+        return str(self.workspace.home)
+
+    def ask(self, question: Callable[[Connection], T], *, at_least: int = 0) -> T:
+        """Put a question to the read models, brought up to date first, and at least to a position written just now."""
+        self.fresh(at_least)
         with reading(self.workspace.engine) as connection:
+            self.as_of = position_of(connection, self.project, READ_MODELS)
             return question(connection)
+
+    def ask_of(self, job_id: str, as_of: int | str | None, question: Callable[[Connection], T]) -> T:
+        """Put a question about one job to the read models as they are, or as they stood at a position or a time."""
+        if as_of is None:
+            return self.ask(question)
+        position = self.ask(lambda now: position_asked(now, self.project, as_of, reached=self.as_of))
+        with job_as_of(self.ledger.recorder, job_id, position) as connection:
+            self.as_of = position
+            return question(connection)
+
+    # --- the project ---------------------------------------------------------------------------------------------
+
+    def head(self) -> ProjectHead:
+        head = self.ledger.head()
+        return ProjectHead(self.project, head.size, head.root.hex())
+
+    def standings(self) -> list[Standing]:
+        return standings(self.workspace.engine, self.project, READ_MODELS)
+
+    def rebuild(self, names: Collection[str] = ()) -> int:
+        return rebuild(self.workspace.engine, self.project, READ_MODELS, names)
 
     # --- catalogue -----------------------------------------------------------------------------------------------
 
     def publish_dataset(
-        self,
-        ref: str,
-        tasks: Sequence[Task],
-        *,
-        runner: str,
-        digests: Literal["content", "by-name"] = "content",
+        self, ref: str, tasks: Sequence[Task], *, runner: str, digests: Literal["content", "by-name"] = "content"
     ) -> Published:
-        """Publish a dataset revision under a published runner. The same content again writes nothing."""
-        if self.ledger.state(runner_stream(checked_ref(runner))) is None:
-            raise NotFound(f"There is no runner {runner}; publish it first with `el runner publish FILE`.")
-        rule = partial(
-            catalogue_rules.publish_dataset,
-            ref=ref,
-            tasks=tasks,
-            runner=runner,
-            members_digest=members_digest((task.name, task.digest) for task in tasks),
-            digests=digests,
-        )
-        return self._published(ref, dataset_stream(checked_ref(ref)), rule)
+        return publishing.publish_dataset(self, ref, tasks, runner=runner, digests=digests)
 
     def publish_runner(self, runner: RunnerPublished) -> Published:
-        """Publish a runner revision."""
-        rule = partial(catalogue_rules.publish_runner, runner=runner)
-        return self._published(runner.ref, runner_stream(checked_ref(runner.ref)), rule)
+        return publishing.publish_runner(self, runner)
 
     def create_profile(self, ref: str, params: Mapping[str, Scalar], secrets: Mapping[str, str]) -> Published:
-        """Publish a profile revision; its secret values are sealed outside the log in the same transaction."""
-        checked_ref(ref)
-        box = self.workspace.secrets if secrets else None
-        prints = fingerprints(box, self.project, ref, secrets) if box else {}
-        profile = ProfilePublished(ref, dict(params), prints)
-        rule = partial(catalogue_rules.publish_profile, profile=profile)
+        return publishing.create_profile(self, ref, params, secrets)
 
-        def seal(connection: Connection) -> None:
-            if box:
-                put_secrets(connection, box, self.project, ref, secrets)
-
-        written = self.ledger.record(profile_stream(ref), rule, also=seal)
-        if not written.facts:
-            with writing(self.workspace.engine) as connection:
-                seal(connection)
-        return Published(ref, "written" if written.facts else "unchanged", written.position)
-
-    def datasets(self) -> list[DatasetRow]:
-        """Every dataset revision."""
-        return self.ask(partial(catalogue.list_datasets, project_id=self.project))
+    def datasets(self, *, after: str = "", limit: int | None = None) -> list[DatasetRow]:
+        return self.ask(partial(catalogue.list_datasets, project_id=self.project, after=after, limit=limit))
 
     def dataset(self, ref: str) -> DatasetRow:
-        """One dataset revision."""
-        return self.ask(partial(catalogue.get_dataset, project_id=self.project, ref=ref))
+        return self.ask(partial(catalogue.get_dataset, project_id=self.project, ref=checked_ref(ref)))
 
     def dataset_tasks(self, ref: str, *, after: int = -1, limit: int | None = None) -> list[tuple[int, Task]]:
-        """(ordinal from 0, task) of a dataset revision in its order."""
         return self.ask(partial(catalogue.list_tasks, project_id=self.project, ref=ref, after=after, limit=limit))
 
-    def runners(self) -> list[RunnerPublished]:
-        """Every runner revision."""
-        return self.ask(partial(catalogue.list_runners, project_id=self.project))
+    def runners(self, *, after: str = "", limit: int | None = None) -> list[RunnerPublished]:
+        return self.ask(partial(catalogue.list_runners, project_id=self.project, after=after, limit=limit))
 
     def runner(self, ref: str) -> RunnerPublished:
-        """One runner revision."""
-        runner: RunnerPublished | None = self.ledger.state(runner_stream(checked_ref(ref)))
-        if runner is None:
-            raise NotFound(f"There is no runner {ref}; `el runner list` shows those there are.")
-        return runner
+        return publishing.published_runner(self, ref)
 
-    def profiles(self) -> list[ProfilePublished]:
-        """Every profile revision; of secrets only names and fingerprints."""
-        return self.ask(partial(catalogue.list_profiles, project_id=self.project))
+    def profiles(self, *, after: str = "", limit: int | None = None) -> list[ProfilePublished]:
+        return self.ask(partial(catalogue.list_profiles, project_id=self.project, after=after, limit=limit))
 
     def profile(self, ref: str) -> ProfilePublished:
-        """One profile revision."""
-        profile: ProfilePublished | None = self.ledger.state(profile_stream(checked_ref(ref)))
-        if profile is None:
-            raise NotFound(f"There is no profile {ref}; `el profile list` shows those there are.")
-        return profile
+        return publishing.published_profile(self, ref)
 
     # --- jobs ----------------------------------------------------------------------------------------------------
 
@@ -173,151 +212,115 @@ class Client:
         origin: Origin | None = None,
         dry_run: bool = False,
     ) -> Submitted:
-        """Freeze and record a job's manifest. The same request id again returns the same job, unchanged."""
-        published = self._published_dataset(dataset)
-        runner = self.runner(published.runner)
-        effective = job_rules.effective_parameters(runner, self.profile(profile) if profile else None)
-        selected: Sequence[Task] = ()
-        if tasks:
-            selected = self.ask(partial(catalogue.find_tasks, project_id=self.project, ref=dataset, names=set(tasks)))
-        manifest = JobSubmitted(
-            job_id=job_id_for(self.project, request_id) if request_id else str(uuid4()),
-            dataset=dataset,
-            runner=published.runner,
+        return submitting.submit_job(
+            self,
+            dataset,
             attempts=attempts,
-            member_count=len(selected) or published.member_count,
-            members_digest=(
-                members_digest((task.name, task.digest) for task in selected) if selected else published.members_digest
-            ),
-            subset=bool(selected),
             profile=profile,
-            parameters=effective.parameters,
-            secrets=effective.secrets,
-            ignored=effective.ignored,
+            tasks=tasks,
             request_id=request_id,
-            tags=dict(tags or {}),
+            tags=tags,
             agent_run=agent_run,
             agent_round=agent_round,
-            origin=origin or Origin(),
+            origin=origin,
+            dry_run=dry_run,
         )
-        rule = partial(job_rules.submit_job, manifest=manifest, selected=selected)
-        stream = job_stream(manifest.job_id)
-        if dry_run:
-            rule(self.ledger.state(stream))
-            return Submitted(manifest.job_id, "planned", self.ledger.head().size, manifest)
-        written = self.ledger.record(stream, rule, key=request_id)
-        return Submitted(manifest.job_id, "written" if written.facts else "unchanged", written.position, manifest)
 
     def jobs(
-        self, *, status: str | None = None, dataset: str | None = None, before: int | None = None, limit: int = 100
+        self,
+        *,
+        status: str | None = None,
+        dataset: str | None = None,
+        profile: str | None = None,
+        model: str | None = None,
+        agent_run: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        before: int | None = None,
+        limit: int = 100,
     ) -> JobList:
-        """Jobs, the newest first, of those submitted before a position."""
+        wanted = {"status": status, "dataset": dataset, "profile": profile, "model": model, "agent_run": agent_run}
+        question = partial(answering.list_jobs, wanted=wanted, tags=tags or {}, before=before, limit=limit)
+        return self.ask(partial(question, project=self.project))
 
-        def listed(connection: Connection) -> JobList:
-            as_of = position_of(connection, self.project, READ_MODELS)
-            rows = jobs.list_jobs(connection, self.project, status=status, dataset=dataset, before=before, limit=limit)
-            endings = job_metrics.endings_of(connection, self.project, [row.job_id for row in rows])
-            return JobList([job_answer(row, endings[row.job_id], as_of) for row in rows], as_of)
-
-        return self.ask(listed)
-
-    def job(self, job_id: str) -> JobAnswer:
-        """A job as it stands."""
-
-        def found(connection: Connection) -> JobAnswer:
-            as_of = position_of(connection, self.project, READ_MODELS)
-            row = jobs.get_job(connection, self.project, self.job_id(job_id, connection))
-            return job_answer(row, job_metrics.endings_of(connection, self.project, [row.job_id])[row.job_id], as_of)
-
-        return self.ask(found)
+    def job(self, job_id: str, *, as_of: int | str | None = None) -> JobAnswer:
+        job_id = self.job_id(job_id)
+        return self.ask_of(job_id, as_of, partial(answering.get_job, project=self.project, job_id=job_id))
 
     def result(
-        self, job_id: str, *, tasks_after: int = 0, tasks_limit: int = TASKS_SHOWN, policy: str | None = None
+        self,
+        job_id: str,
+        *,
+        tasks_after: int = 0,
+        tasks_limit: int = TASKS_SHOWN,
+        policy: str | None = None,
+        as_of: int | str | None = None,
     ) -> ResultAnswer:
-        """A job's result with a page of its tasks. With a policy, also the numbers under that rule: reads each member.
+        job_id = self.job_id(job_id)
+        question = partial(answering.get_result, tasks_after=tasks_after, tasks_limit=tasks_limit, policy=policy)
+        return self.ask_of(job_id, as_of, partial(question, project=self.project, job_id=job_id))
 
-        Raises:
-            BadInput: there is no such policy; names those there are.
-        """
-        rule = None if policy is None else policy_named(policy)
-        self.workspace.caught_up(self.project)
-        with reading(self.workspace.engine) as connection:
-            as_of = position_of(connection, self.project, READ_MODELS)
-            row = jobs.get_job(connection, self.project, self.job_id(job_id, connection))
-            measured = job_metrics.result_of(connection, self.project, row.job_id)
-            names = jobs.list_members(connection, self.project, row.manifest, after=tasks_after, limit=tasks_limit + 1)
-            shown = names[:tasks_limit]
-            attempts = job_metrics.attempts_of(connection, self.project, row.job_id, shown)
-            lost = trials.unscored(connection, self.project, row.job_id, limit=LOST_SHOWN) if measured.lost else []
-            under = None if rule is None else answer_under(connection, self.project, row, rule)
-        page = [TaskResult(task, attempts[task]) for task in shown]
-        more = len(names) > tasks_limit
-        return result_answer(row, measured, page, lost, under, tasks_after=tasks_after, tasks_more=more, as_of=as_of)
+    def explain(
+        self,
+        job_id: str,
+        *,
+        metric: str = "score",
+        task: str | None = None,
+        after: int = 0,
+        limit: int = TASKS_SHOWN,
+        as_of: int | str | None = None,
+    ) -> Explanation:
+        job_id = self.job_id(job_id)
+        question = partial(answering.get_explanation, metric=metric, task=task, after=after, limit=limit)
+        return self.ask_of(job_id, as_of, partial(question, recorder=self.ledger.recorder, job_id=job_id))
+
+    def replay(
+        self,
+        job_id: str | None = None,
+        *,
+        as_of: int | str | None = None,
+        definition: str | None = None,
+        policy: str | None = None,
+    ) -> Replayed:
+        job_id = None if job_id is None else self.job_id(job_id)
+        question = partial(replaying.replay, job_id=job_id, as_of=as_of, definition=definition, policy=policy)
+        return self.ask(partial(question, recorder=self.ledger.recorder))
+
+    def job_tasks(self, job_id: str, *, after: int = 0, limit: int = TASKS_SHOWN) -> TaskPage:
+        return self.ask(partial(answering.get_tasks, project=self.project, job_id=job_id, after=after, limit=limit))
 
     def cancel_job(self, job_id: str, *, reason: str = "") -> Published:
-        """Call a job off; what runs is stopped by its worker, what waits is never dispatched."""
-        job_id = self.job_id(job_id)
-        written = self.ledger.record(job_stream(job_id), partial(job_rules.cancel_job, reason=reason))
-        return Published(job_id, "written" if written.facts else "unchanged", written.position)
+        return submitting.cancel_job(self, job_id, reason=reason)
 
     def retry(self, job_id: str, task: str, *, reason: str, request_id: str | None = None) -> Slot:
-        """Ask for one more attempt of a member, beyond the k requested; the slot that a worker will run.
+        return submitting.retry(self, job_id, task, reason=reason, request_id=request_id)
 
-        The same request id again asks for no further one and gives the same slot.
-        """
-        job_id = self.job_id(job_id)
+    def finish_job(self, job_id: str, *, position: int = 0) -> bool:
+        """End a job if every slot of it has ended by a position; whether it has. Reports and claims ask for it."""
+        return submitting.finish_job(self, job_id, position=position)
 
-        def find(connection: Connection) -> tuple[Task, int]:
-            row = jobs.get_job(connection, self.project, job_id)
-            member = jobs.find_member(connection, self.project, row.manifest, task)
-            made = job_metrics.attempts_of(connection, self.project, job_id, [task])[task]
-            return member, max((attempt.attempt for attempt in made), default=0) + 1
+    def revise(self, trial_id: str, *, reward: float, verifier: str, reason: str) -> Published:
+        return revising.revise(self, trial_id, reward=reward, verifier=verifier, reason=reason)
 
-        member, attempt_min = self.ask(find)
-        rule = partial(
-            job_rules.request_retry, task=member, attempt_min=attempt_min, reason=reason, request_id=request_id
-        )
-        self.ledger.record(job_stream(job_id), rule, key=request_id)
-        state: job_rules.Job = self.ledger.state(job_stream(job_id))
-        asked = [r.attempt for r in state.retries if r.task == member and r.request_id == request_id]
-        return Slot(job_id, asked[-1], task)
+    def regrade(self, job_id: str, rewards: Sequence[NewReward], *, verifier: str, reason: str) -> Regraded:
+        return revising.regrade(self, job_id, rewards, verifier=verifier, reason=reason)
 
-    def finish_job(self, job_id: str) -> bool:
-        """End a job if every slot of it has ended; whether it has."""
-
-        def standing(connection: Connection) -> tuple[JobRow, job_metrics.JobResult, int]:
-            row = jobs.get_job(connection, self.project, job_id)
-            waiting = work_queue.count_open(connection, self.project, job_id)
-            return row, job_metrics.result_of(connection, self.project, job_id), waiting
-
-        row, measured, waiting = self.ask(standing)
-        if row.ended_us is not None:
-            return True
-        ended = sum(measured.endings.get(status, 0) for status in ("succeeded", "failed", "canceled"))
-        if waiting or ended < measured.metrics.score_counts.total or ended < sum(measured.endings.values()):
-            return False
-        failed = measured.endings.get("failed", 0)
-        self.ledger.record(job_stream(job_id), partial(job_rules.finish_job, failed_trials=failed))
-        return True
-
-    def job_id(self, text: str, connection: Connection | None = None) -> str:
-        """The id of the one job that a text names: a whole id, or a beginning of at least four characters."""
-        if is_job_id(text):
-            return text
-        if connection is None:
-            return self.ask(partial(self.job_id, text))
-        return jobs.find_job_id(connection, self.project, text)
+    def job_id(self, text: str) -> str:
+        return text if is_job_id(text) else self.ask(partial(answering.whole_id, project=self.project, text=text))
 
     # --- trials --------------------------------------------------------------------------------------------------
 
     def trials(self, job_id: str, *, after: Slot | None = None, limit: int = 100) -> list[TrialRow]:
-        """The trials of a job, by attempt and task."""
         job_id = self.job_id(job_id)
         return self.ask(partial(trials.list_trials, project_id=self.project, job_id=job_id, after=after, limit=limit))
 
-    def get_trial(self, trial_id: str) -> TrialRow:
-        """One trial with its six signals."""
-        return self.ask(partial(trials.get_trial, project_id=self.project, trial_id=trial_id))
+    def get_trial(self, trial_id: str, *, as_of: int | str | None = None) -> TrialRow:
+        question = partial(trials.get_trial, project_id=self.project, trial_id=trial_id)
+        row = self.ask(question)
+        return row if as_of is None else self.ask_of(row.job_id, as_of, question)
+
+    def trial_contents(self, trial_id: str) -> list[Content]:
+        row = self.get_trial(trial_id)
+        return contents_of(self.state(trial_stream(row.job_id, row.task, row.attempt)))
 
     def events(
         self,
@@ -329,8 +332,11 @@ class Client:
         actor: str | None = None,
         tags: Sequence[str] = (),
         task: str | None = None,
+        stream: str | None = None,
+        before: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> list[AuditRow]:
-        """The audit trail after a position, of what fits every condition given."""
         return self.ask(
             partial(
                 audit_trail.events,
@@ -342,42 +348,115 @@ class Client:
                 task=slot.task if slot else task,
                 actor=actor,
                 tags=tags,
+                stream=stream,
+                before=before,
+                since_us=None if since is None else microseconds(since),
+                until_us=None if until is None else microseconds(until),
             )
         )
 
-    @contextmanager
-    def trial(self, job_id: str, task: str, attempt: int) -> Iterator[TrialReport]:
-        """Run an attempt in this block: an exception inside becomes trial-failed, and is raised again.
+    # --- work ----------------------------------------------------------------------------------------------------
 
-        Raises:
-            NotAllowed: the attempt was dispatched already, is beyond k without a retry, or the job was canceled.
-        """
-        job_id = self.job_id(job_id)
-        member = self.ask(
-            lambda c: jobs.find_member(c, self.project, jobs.get_job(c, self.project, job_id).manifest, task)
+    def work(self, job_id: str | None = None) -> Work:
+        return work.work(self, job_id)
+
+    def claim(
+        self,
+        worker: str,
+        *,
+        slots: int = 1,
+        job_id: str | None = None,
+        runner: str | None = None,
+        lease_s: float = 60.0,
+        request_id: str | None = None,
+    ) -> Claimed:
+        return work.claim(
+            self, worker, slots=slots, job_id=job_id, runner=runner, lease_s=lease_s, request_id=request_id
         )
-        job_rules.check_dispatch(self.ledger.state(job_stream(job_id)), task=task, attempt=attempt)
-        stream = trial_stream(job_id, task, attempt)
-        dispatched = TrialDispatched(trial_id_for(job_id, task, attempt), job_id, task, member.digest, attempt)
-        self.ledger.record(stream, partial(trial_rules.dispatch, dispatched=dispatched), trial_rules.start)
-        report = TrialReport(self.ledger, self.artifacts, stream)
-        try:
-            yield report
-        except BaseException as error:
-            report.failed(error)
-            self.finish_job(job_id)
-            raise
-        report.succeeded()
-        self.finish_job(job_id)
 
-    # --- parts ---------------------------------------------------------------------------------------------------
+    def dispatch(self, job_id: str, task: str, attempt: int, *, request_id: str | None = None) -> Claim:
+        return work.dispatch(self, job_id, task, attempt, request_id=request_id)
 
-    def _published(self, ref: str, stream: str, rule: Callable[[object], Sequence[object]]) -> Published:
-        written = self.ledger.record(stream, rule)  # type: ignore[arg-type]  # a rule of that stream
-        return Published(ref, "written" if written.facts else "unchanged", written.position)
+    def heartbeat(self, trial_id: str, token: int, *, lease_s: float = 60.0) -> Heartbeat:
+        return under_claim.heartbeat(self, trial_id, token, lease_s=lease_s)
 
-    def _published_dataset(self, ref: str) -> DatasetPublished:
-        past = self.ledger.stream(dataset_stream(checked_ref(ref)))
-        if not past or not isinstance(past[-1].entry.fact, DatasetPublished):
-            raise NotFound(f"There is no dataset {ref}; `el dataset list` shows those there are.")
-        return past[-1].entry.fact
+    def report(self, trial_id: str, facts: Sequence[ReportedFact], *, token: int) -> Reported:
+        return under_claim.report(self, trial_id, facts, token=token)
+
+    def secrets(self, trial_id: str, *, token: int) -> dict[str, str]:
+        return under_claim.secrets(self, trial_id, token=token)
+
+    # --- leaderboards --------------------------------------------------------------------------------------------
+
+    def add_snapshot(self, job_id: str) -> AddedSnapshot:
+        return leaderboards.add_snapshot(self, job_id)
+
+    def leaderboards(self, *, as_of: int | str | None = None) -> BoardList:
+        return self.ask(partial(leaderboards.list_leaderboards, project=self.project, as_of=as_of))
+
+    def leaderboard(
+        self, cohort: str, *, order: Order = "score", min_coverage: float = 0.0, as_of: int | str | None = None
+    ) -> Board:
+        question = partial(leaderboards.get_leaderboard, order=order, min_coverage=min_coverage, as_of=as_of)
+        return self.ask(partial(question, project=self.project, cohort=cohort))
+
+    def snapshot(self, snapshot_id: str) -> SnapshotAnswer:
+        return leaderboards.get_snapshot(self, snapshot_id)
+
+    def withdraw_snapshot(self, snapshot_id: str, *, reason: str) -> WithdrawnSnapshot:
+        return leaderboards.withdraw_snapshot(self, snapshot_id, reason=reason)
+
+    def leaderboard_diff(self, cohort: str, from_: int | str, to: int | str | None = None) -> BoardDiff:
+        return self.ask(partial(board_diff.diff_leaderboard, project=self.project, cohort=cohort, from_=from_, to=to))
+
+    # --- proof ---------------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> CheckpointAnswer:
+        return proving.checkpoint(self)
+
+    def add_cosignatures(self, checkpoint: str) -> CheckpointAnswer:
+        return proving.add_cosignatures(self, checkpoint)
+
+    def inclusion_proof(self, position: int, size: int | None = None) -> InclusionAnswer:
+        return proving.inclusion_proof(self, position, size)
+
+    def consistency_proof(self, old_size: int, new_size: int | None = None) -> ConsistencyAnswer:
+        return proving.consistency_proof(self, old_size, new_size)
+
+    def tile(self, path: str) -> bytes:
+        return proving.tile(self, path)
+
+    def evidence(self, target: str, *, whole: bool = False) -> Iterator[bytes]:
+        return evidence.evidence(self, target, whole=whole)
+
+    # --- keys ----------------------------------------------------------------------------------------------------
+
+    def issue_key(self, name: str, scopes: Collection[str], *, expires_at: datetime | None = None) -> IssuedKey:
+        return keys.issue(self, name, scopes, expires_at=expires_at)
+
+    def keys(self) -> KeyList:
+        return keys.list_keys(self)
+
+    def revoke_key(self, key_id: str) -> RevokedKey:
+        return keys.revoke(self, key_id)
+
+    # --- streams -------------------------------------------------------------------------------------------------
+
+    def stream(self, stream: str) -> list[Recorded]:
+        return self.ledger.stream(stream)
+
+    def streams(self, streams: Sequence[str]) -> dict[str, list[Recorded]]:
+        return {stream: decode_all(bodies) for stream, bodies in self.ledger.recorder.bodies_of(streams).items()}
+
+    def stream_bodies(self, streams: Sequence[str]) -> dict[str, list[tuple[int, bytes]]]:
+        """(position, stored bytes) of every entry of the streams, in version order."""
+        return self.ledger.recorder.bodies_of(streams)
+
+    def state(self, stream: str) -> Any:
+        return self.ledger.state(stream)
+
+    def record(self, stream: str, *rules: Rule, key: str | None = None) -> Written:
+        return self.ledger.record(stream, *rules, key=key)
+
+    def record_new(self, batches: Batches, *, key: str | None = None) -> int:
+        return self.ledger.record_new(batches, key=key)

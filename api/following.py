@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition, Event, Thread
 from typing import NamedTuple
@@ -25,9 +25,10 @@ from ledger.subscription import listener_of
 from projections.following import catch_up, positions
 from projections.models import READ_MODELS
 
-POLL_S = 0.5
+POLL_S = 0.5  # how soon it looks again when nothing woke it: an append by another process may not, on SQLite
 HELD_ELSEWHERE_S = 0.05  # how soon to look again at a project that another process is busy with
 RETRY_S = 5.0  # how soon to try again what was stopped by an error
+PACE_S = 0.2  # under load entries are followed together: a round costs nearly the same for one as for many
 STOP_S_MAX = 10.0
 # A run of entries is one transaction. On SQLite it keeps every writer out, so it is short.
 RUN_ENTRIES = {"sqlite": 1_000, "postgresql": 10_000}
@@ -61,9 +62,9 @@ class BackgroundFollower:
         self._acknowledged: dict[str, int] = defaultdict(int)
         self._troubles: dict[str, Trouble] = {}
         self._unreachable = False
+        self._awaited = Event()
         self._locks = _Locks(self._engine)
         self._listener = listener_of(self._engine)
-        self._heard: set[str] = set()  # the projects whose appends wake the thread
         self._thread = Thread(target=self._run, name="follower", daemon=True)
 
     # --- from any thread ------------------------------------------------------------------------------------------
@@ -75,6 +76,7 @@ class BackgroundFollower:
     def stop(self) -> None:
         """Stop after the run of entries at hand, or leave it to be undone when it takes longer than `STOP_S_MAX`."""
         self._stopping.set()
+        self._awaited.set()
         self.wake()
         with self._moved:
             self._moved.notify_all()
@@ -109,6 +111,7 @@ class BackgroundFollower:
         with self._moved:
             if self._reached.get(project, 0) >= position:
                 return True
+            self._awaited.set()
             self.wake()
             while self._reached.get(project, 0) < position:
                 left_s = until - time.monotonic()
@@ -130,6 +133,7 @@ class BackgroundFollower:
     # --- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        self._listener.add(None, self._wake)
         while not self._stopping.is_set():
             self._wake.clear()
             wait_s = self._poll_s
@@ -140,9 +144,11 @@ class BackgroundFollower:
             except Exception as error:  # what nobody foresaw must not end the thread: it would stand still in silence
                 self._log.error("follower", outcome="failed", **told_of(error))
                 wait_s = RETRY_S
+            # Entries that come one after the other are followed together, unless somebody waits for them.
+            self._awaited.wait(PACE_S)
+            self._awaited.clear()
             self._wake.wait(wait_s)
-        for project in self._heard:
-            self._listener.remove(project, self._wake)
+        self._listener.remove(None, self._wake)
         self._locks.close()
 
     def _round(self) -> float:
@@ -152,7 +158,6 @@ class BackgroundFollower:
             self._unreachable = False
             self._log.info("follower", outcome="the database answers again")
         self._tell({project: standing.reached for project, standing in found.items()})
-        self._listen_to(found)
         moved = held_elsewhere = False
         for project, standing in found.items():
             if self._stopping.is_set() or standing.reached >= standing.head or self._is_troubled(project):
@@ -183,11 +188,6 @@ class BackgroundFollower:
             self._log.info("follower", outcome="goes on", project=project)
         self._tell({project: now})
         return now > reached
-
-    def _listen_to(self, projects: Iterable[str]) -> None:
-        for project in set(projects) - self._heard:
-            self._listener.add(project, self._wake)
-            self._heard.add(project)
 
     def _tell(self, reached: dict[str, int]) -> None:
         with self._moved:

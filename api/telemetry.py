@@ -28,6 +28,7 @@ FRAMES_SHOWN = 12
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_GROUP_WRITES = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # to ledger.grouping.GROUP_MAX
 # A client can make up methods; each would be a series of its own.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -107,6 +108,10 @@ class Telemetry:
             "el_http_request_seconds", "From the request's head to the end of its answer; streams until they end.",
             ["method", "route"], buckets=_LATENCY_S, registry=self.registry,
         )  # fmt: skip
+        self._group_writes = Histogram(
+            "el_group_commit_writes", "Writes that were committed in one transaction.",
+            buckets=_GROUP_WRITES, registry=self.registry,
+        )  # fmt: skip
         self._running = Gauge("el_http_requests_running", "Requests being answered now.", registry=self.registry)
 
     def begun(self) -> None:
@@ -119,6 +124,10 @@ class Telemetry:
         known = method if method in _METHODS else "other"
         self._requests.labels(known, route, str(status)).inc()
         self._latency_s.labels(known, route).observe(duration_s)
+
+    def committed(self, count: int) -> None:
+        """Count a transaction in which so many writes were committed together."""
+        self._group_writes.observe(count)
 
     def exposition(self, *others: CollectorRegistry) -> tuple[bytes, str]:
         """All numbers in Prometheus' text form, with those of other registries, and the content type of it."""

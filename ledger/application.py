@@ -181,7 +181,7 @@ class Ledger:
         """Many independent writes in one transaction, each with its own outcome: what it came to, or its refusal.
 
         The head row is taken before anything is read, so nothing read is stale and nothing has to be tried again. When
-        the store fails, that is the outcome of each; what was committed then is found as a repeat by whoever asks again.
+        the store fails, that is the outcome of each; what was committed is found as a repeat by whoever asks again.
         """
         try:
             with self.recorder.appending() as append:

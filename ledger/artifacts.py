@@ -89,7 +89,7 @@ class ArtifactStore:
                 found.update(chunk)
                 size += len(chunk)
             if found.hexdigest() != sha256:
-                raise BadInput(f"The content has the sha256 {found.hexdigest()}, not {sha256}; send what the name says.")
+                raise BadInput(f"The content's sha256 is {found.hexdigest()}, not {sha256}; send what the name says.")
             os.fsync(file.fileno())
             make_private_folder(target.parent)
             os.replace(path, target)

@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from threading import Lock
+from time import sleep
 from typing import Generic, TypeVar
 
 GROUP_MAX = 500
+PAUSES_MAX = 10
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -24,10 +26,17 @@ class GroupCommit(Generic[Asked, Answer]):
     `commit` writes a group in one transaction and answers each write by itself: with what it came to, or with the
     exception that is its outcome. When `commit` itself raises, nothing is known to be written; it is then called for
     each write of the group alone, so that one bad write takes no other with it.
+
+    Where many write at once, a group waits, `pause_s` at a time and PAUSES_MAX times at the most, for as long as others
+    keep coming: a commit costs nearly the same for one as for many. A write by itself never waits.
     """
 
-    def __init__(self, commit: Callable[[Sequence[Asked]], Sequence[Answer | Exception]]) -> None:
+    def __init__(
+        self, commit: Callable[[Sequence[Asked]], Sequence[Answer | Exception]], *, pause_s: float = 0.0
+    ) -> None:
         self._commit = commit
+        self._pause_s = pause_s
+        self._last = 1  # how many writes the last group had
         self._waiting: deque[tuple[Asked, Future[Answer]]] = deque()
         self._committing = Lock()
 
@@ -54,12 +63,24 @@ class GroupCommit(Generic[Asked, Answer]):
         while self._waiting and self._committing.acquire(blocking=False):
             try:
                 while self._waiting:
-                    count = min(len(self._waiting), GROUP_MAX)
+                    self._gather()
+                    count = self._last = min(len(self._waiting), GROUP_MAX)
                     group = [self._waiting.popleft() for _ in range(count)]
                     # One whose caller went away before anything was written is left out.
                     self._settle([one for one in group if one[1].set_running_or_notify_cancel()])
             finally:
                 self._committing.release()
+
+    def _gather(self) -> None:
+        """Wait while others keep lining up, when it is to be expected that they do."""
+        seen = len(self._waiting)
+        if not self._pause_s or max(seen, self._last) == 1:
+            return
+        for _ in range(PAUSES_MAX):
+            sleep(self._pause_s)
+            if len(self._waiting) == seen or seen >= GROUP_MAX:
+                return
+            seen = len(self._waiting)
 
     def _settle(self, group: Sequence[tuple[Asked, Future[Answer]]]) -> None:
         if not group:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -118,12 +119,11 @@ class ProjectRecorder(ApplicationRecorder):
         }
 
     def _select_streams(self, connection: Connection, streams: Sequence[str]) -> Iterator[tuple[str, int, int, bytes]]:
-        columns = (entries.c.stream_id, entries.c.stream_version, entries.c.position, entries.c.body)
         for start in range(0, len(streams), STREAMS_PER_SELECT):
             some = streams[start : start + STREAMS_PER_SELECT]
-            query = sa.select(*columns).where(self._of_project, entries.c.stream_id.in_(some))
-            for row in connection.execute(query.order_by(entries.c.stream_id, entries.c.stream_version)):
-                yield row[0], row[1], row[2], bytes(row[3])
+            sql = _streams_sql(connection.dialect.name, len(some))
+            names = (list(some),) if connection.dialect.name == "postgresql" else tuple(some)
+            yield from connection.exec_driver_sql(sql, (self.project_id, *names)).cursor.fetchall()
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -264,3 +264,14 @@ class ProjectRecorder(ApplicationRecorder):
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> PollingSubscription:
         """Follow the log from after a position, for as long as the subscription is open."""
         return PollingSubscription(self, self._listener, self.project_id, gt=gt, topics=topics)
+
+
+@cache
+def _streams_sql(dialect: str, count: int) -> str:
+    """The entries of streams by name, as text: every write reads its stream, and putting a statement together each time
+    costs more than running it."""
+    mark, named = ("%s", "= ANY(%s)") if dialect == "postgresql" else ("?", f"IN ({', '.join('?' * count)})")
+    return (
+        "SELECT stream_id, stream_version, position, body FROM entries "  # noqa: S608 - marks only
+        f"WHERE project_id = {mark} AND stream_id {named} ORDER BY stream_id, stream_version"
+    )

@@ -13,7 +13,7 @@ from api.settings import Settings
 
 def main(home: str, job: str) -> None:
     """Look for ever, or until the run has ended."""
-    follower = Follower(connect(Settings(home=Path(home))), Path(job), Options(), lambda line: None)
+    follower = Follower(connect(settings=Settings(home=Path(home))), Path(job), Options(), lambda line: None)
     print("begun", flush=True)
     while not follower.look():
         pass

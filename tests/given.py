@@ -26,18 +26,20 @@ from ledger import codec
 from ledger.codec import TAGS, Row
 from ledger.database import entries as entries_table
 from ledger.database import log_heads, reading
-from ledger.digests import members_digest
+from ledger.digests import cohort_digest, members_digest
 from ledger.errors import Conflict, Refused
 from ledger.facts import trial as t
 from ledger.facts.access import ProjectFact
 from ledger.facts.catalogue import DatasetFact, Parameter, ProfilePublished, RunnerPublished, Step, Task, dataset_stream
-from ledger.facts.entry import AnyFact, Entry
+from ledger.facts.entry import AnyFact, Entry, Recorded
 from ledger.facts.fact import Fact
 from ledger.facts.job import JobFact, JobSubmitted, Origin, job_stream
+from ledger.facts.leaderboard import LeaderboardFact, SnapshotAdded, leaderboard_stream, snapshot_id_for
 from ledger.facts.trial import Slot, TrialFact, trial_id_for, trial_stream
-from ledger.rules import access, catalogue, job, trial
+from ledger.rules import access, catalogue, job, leaderboard, trial
 from projections.following import ReadModel
 from projections.metrics import Metrics, measure_trials
+from projections.snapshots import fold_numbers
 from projections.tally import Trial
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -63,6 +65,7 @@ _FAMILIES: tuple[tuple[Any, Callable[[Any, Any], Any]], ...] = (
     (ProfilePublished, catalogue.evolve_profile),
     (JobFact, job.evolve),
     (TrialFact, trial.evolve),
+    (LeaderboardFact, leaderboard.evolve),
 )
 EVOLVE: dict[type, Callable[[Any, Any], Any]] = {
     kind: evolve for family, evolve in _FAMILIES for kind in (get_args(family) or (family,))
@@ -277,6 +280,26 @@ class World:
             case "cancel" if random.random() < 0.5:
                 self.ask(stream, job.cancel_job, reason=random.choice(["", "too dear"]))
 
+    def board_event(self) -> None:
+        """A job's result is frozen on its leaderboard, or taken back from there."""
+        random, job_id = self.random, self.random.choice(list(self.jobs))
+        ended, asked = self.states[job_stream(job_id)].ended, self.jobs[job_id]
+        tasks = [(task.name, task.digest) for task in self.members[job_id]]
+        cohort = cohort_digest(asked.dataset, asked.runner, asked.attempts, tasks)
+        stream = leaderboard_stream(cohort)
+        if random.random() < 0.3:
+            reason = random.choice(["重复", "wrong profile"])
+            snapshot_id = snapshot_id_for(job_id)
+            self.ask(stream, leaderboard.withdraw_snapshot, snapshot_id=snapshot_id, reason=reason)
+        elif ended:
+            numbers = fold_numbers((Recorded(at, entry) for at, entry in enumerate(self.entries, 1)), job_id)
+            assert numbers
+            snapshot = SnapshotAdded(
+                snapshot_id_for(job_id), job_id, cohort, len(self.entries), ended, SHA_A, asked.dataset, asked.runner,
+                asked.attempts, numbers, asked.profile, random.choice([None, "名/x"]),
+            )  # fmt: skip
+            self.ask(stream, leaderboard.add_snapshot, snapshot=snapshot)
+
     def trial_event(self) -> None:
         """Anything a worker, verifier or person may report on a trial, in any order."""
         random, slot = self.random, self.slot()
@@ -304,6 +327,8 @@ class World:
                 t.ArtifactPersisted(name, sha, 2**40, "stdout"), t.ArtifactFailed(name, "too-large"),
             ])}),
             (trial.redact_artifact, {"sha256": sha, "reason": "personal data"}),
+            (trial.lapse, {"token": random.choice([1, 3]), "started": random.choice([True, False])}),
+            (trial.keep_late_reward, {"token": random.choice([1, 3]), "raw": sha}),
             (trial.end, {"ended": random.choice([
                 t.TrialSucceeded(0, number(), told), t.TrialSucceeded(), t.TrialCanceled("", told),
                 t.TrialFailed("Timeout", random.choice(["setup", "agent", "verifier"]), -9, sha, 5e-324, told),
@@ -331,6 +356,8 @@ def history(seed: int, count: int) -> list[Entry]:
             world.submit()
         elif chance < 0.10:
             world.job_event()
+        elif chance < 0.15:
+            world.board_event()
         else:
             world.trial_event()
     return world.entries

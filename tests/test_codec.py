@@ -22,6 +22,8 @@ from tests.given import NOW, entry, facts_of_every_kind, instants, manifest, tex
 
 KEPT = entry(t.TrialFailed("Timeout", "agent", -9), "trial/j/1/x", 3)
 
+without_nul = texts.filter(lambda text: "\0" not in text)
+
 
 def changed(**fields: Any) -> bytes:
     """A stored entry as another version of EvalLedger might have written it."""
@@ -31,7 +33,7 @@ def changed(**fields: Any) -> bytes:
 
 
 @settings(max_examples=300)
-@given(facts_of_every_kind(), texts, st.integers(1, 2**62), instants, texts, st.none() | texts)
+@given(facts_of_every_kind(), without_nul, st.integers(1, 2**62), instants, without_nul, st.none() | texts)
 def test_any_fact_comes_back_and_writes_the_same_bytes(
     fact: Any, stream: str, version: int, at: Any, actor: str, key: str | None
 ) -> None:
@@ -79,6 +81,15 @@ def test_no_number_that_is_not_finite_is_ever_written(make: Any, bad: float) -> 
 def test_the_word_null_in_a_text_is_only_a_text() -> None:
     """Names and reasons that read like NaN or null are kept as they are."""
     codec.encode([entry(t.RewardRevised(None, 1.0, "null", "NaN"), "trial/j/1/null")])
+
+
+def test_a_nul_in_what_becomes_a_column_is_refused() -> None:
+    """PostgreSQL takes no NUL in a text: a stream or an actor with one would stop the read models there."""
+    good = entry(ProjectCreated("a"), "project")
+    for bad in (msgspec.structs.replace(good, actor="a\0b"), entry(ProjectCreated("a"), "dataset/\0")):
+        with pytest.raises(BadInput, match="NUL"):
+            codec.encode([good, bad])
+    assert codec.encode([msgspec.structs.replace(good, actor="a\\u0000b")])
 
 
 def test_a_lone_surrogate_is_refused() -> None:

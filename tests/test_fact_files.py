@@ -15,6 +15,8 @@ FOLDER = Path(__file__).parent / "fact_files"
 
 # A change here, other than a line more, means that something written once cannot be trusted to be read the same.
 SUMS = {
+    "api-key-issued.json": "7807c419277a26a92c0722a83ef3b3181bd407789531589f07717274e535c243",
+    "api-key-revoked.json": "4c6940c4e21467ba34fff16994edbc1aa4178a11f8b29178fa13568c562360e1",
     "artifact-failed.json": "9b508652d5e1174ce0a862f4cc123de6c2ffb8ed24db9e306226c208e76cc8a9",
     "artifact-persisted.json": "9f26460e932dcdfc3f93cb7cfb90c900e1447ac73798275cc460ef3b3d8afbb4",
     "artifact-redacted.json": "1ef5c6160427f6ba9c81e825124c7fe3b45c65810b60dda857efdbd1e3d291ab",
@@ -27,12 +29,15 @@ SUMS = {
     "job-origin-sealed.json": "aeaf0501ac5cbfd114713713e5aaf3d734968a8c9a297e02c7bf97f76fe3b7a4",
     "job-retry-requested.json": "e68dfc03b9949bb3fe63cca0661fe31d9e9b8ddb3ce76bfe384374e0e79b1db6",
     "job-submitted.json": "ba7b9723dae6019d112e23ce722d459a2a48b75a08050cfee1dba7b289854063",
+    "log-epoch-started.json": "57f028dd8d47151ea0e7038befe10b03374c8ad648cf607832cc42a32ca0e6a1",
     "profile-published.json": "10d8751599549a378662b44510b53e8eebbbc40c7525ef5cae87939d65113b04",
     "project-created.json": "79f182d346f539c43dc8c07082f6da789bd63848aa6786217d1d2420c44a0dfa",
     "reward-recorded.json": "730fdc452a4930581281cd3a63e5a55278fb20c69692ac15d6fe962d5c9c010e",
     "reward-rejected.json": "a768b781b6e2e94fe490e84e736f2af243339497ce5ef340c0c06c6b807e5602",
     "reward-revised.json": "c2cb7b1f11d0d262261d4fb207e565bc88ad4153075eabf7aecd4fe06f1284a4",
     "runner-published.json": "ef4c0d7c748d3a2613fbdf3b941b641f05c97c084910de5b47b51ecc4baa8e29",
+    "snapshot-added.json": "8acf27d8730d878eef655351f8e06ac229ea553d9d773a195a38afab59c5de37",
+    "snapshot-withdrawn.json": "0858f54ca6fac2dd7a1443ac5dcd1a3fa0d6ee4890c82101c48f7d3c1a0895d1",
     "structured-result-recorded.json": "8fc4c2185330cab99dca10e8178dfd2d403ebea232976583f5f70d818e89bb44",
     "structured-result-rejected.json": "441a756775e4a0ec9e2d598e26d1ff77a2d444173529322ed31da13f72327cb0",
     "trial-canceled.json": "22d22a3a2d2a7d0dca9ac334321f63b4d56325195a0c50062689cb46fe34c114",

@@ -24,7 +24,7 @@ TOOLS = [importer.NAME for importer in IMPORTERS]
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ OTHER = {"name": "other", "model_name": "lab/m-2"}
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ Step = Callable[[], Any]
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def state_of(client: Client) -> dict[str, Any]:
 
 def plain(job: Path, home: Path, **options: Any) -> dict[str, Any]:
     """The state that a plain import of the finished folder leaves in another store."""
-    client = connect(Settings(home=home))
+    client = connect(settings=Settings(home=home))
     assert import_path(client, "harbor", job, Options(**options)).refused == []
     return state_of(client)
 
@@ -158,7 +158,7 @@ def test_a_killed_follower_goes_on_where_it_was(job: Path, tmp_path: Path) -> No
         time.sleep(0.02 * number)
         os.kill(follower.pid, signal.SIGKILL)
         follower.wait()
-    client = connect(Settings(home=home))
+    client = connect(settings=Settings(home=home))
     follow_path(client, "harbor", job)
     assert state_of(client) == plain(job, tmp_path / "other")
 

@@ -63,7 +63,7 @@ PUT: tuple[Callable[[Path], object], ...] = (
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    client = connect(Settings(home=tmp_path / ".el"))
+    client = connect(settings=Settings(home=tmp_path / ".el"))
     sa.event.listen(client.ledger.recorder.engine, "connect", lambda db, _: db.execute("PRAGMA synchronous=OFF"))
     return client
 

@@ -24,7 +24,7 @@ WHEN = "2026-01-02T03:04:05+00:00"
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ Refuse = Callable[..., str]
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 @pytest.fixture

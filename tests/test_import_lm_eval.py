@@ -22,7 +22,7 @@ TIME = "2026-01-01T00-00-00.500000"
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not CASES, reason=f"the shared samples are not a
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 def options_of(args: list[str]) -> Options:

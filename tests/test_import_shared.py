@@ -34,7 +34,7 @@ ROWS = [
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 def write(path: Path, rows: list[dict[str, Any]] = ROWS) -> Path:

@@ -23,7 +23,7 @@ LISTS = ("submitted", "completed", "resolved", "unresolved", "error", "empty_pat
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 @pytest.fixture

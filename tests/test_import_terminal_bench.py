@@ -20,7 +20,7 @@ from projections.trials import TrialRow, why_no_reward
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 def row(task: str, attempt: int = 1, resolved: Any = True, mode: Any = "unset", **more: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from ledger.merkle import (
 )
 
 PUBLISHED = json.loads((Path(__file__).parent / "vectors/merkle.json").read_text(encoding="utf-8"))
+VERDICTS = json.loads((Path(__file__).parent / "vectors/merkle_verdicts.json").read_text(encoding="utf-8"))
 PUBLISHED_LEAVES = leaf_hashes([bytes.fromhex(entry) for entry in PUBLISHED["entries"]])
 PUBLISHED_ROOTS = [bytes.fromhex(root) for root in PUBLISHED["roots"]]
 
@@ -126,6 +127,22 @@ def test_a_leaf_and_a_node_are_hashed_apart() -> None:
     assert node_hash(left, right) == sha256(b"\x01" + left + right).digest() != leaf_hash(left + right)
     assert leaf_hashes([b"a", b"b"]) == [left, right]
     assert leaf_hashes([]) == []
+
+
+def unhexed(value: Any) -> Any:
+    """Published hashes as bytes; everything else as it is."""
+    if isinstance(value, list):
+        return [bytes.fromhex(one) for one in value]
+    return bytes.fromhex(value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("kind", ["inclusion", "consistency"])
+def test_published_verdicts_are_ours(kind: str) -> None:
+    """What others' test data says of a proof, right or wrong, our verifiers say too."""
+    verify = verify_inclusion if kind == "inclusion" else verify_consistency
+    for case in VERDICTS[kind]:
+        claim = {name: unhexed(value) for name, value in case.items() if name not in ("desc", "refused")}
+        assert holds(verify, **claim) is not case["refused"], case["desc"]
 
 
 @pytest.mark.parametrize("size", range(9))

@@ -44,7 +44,7 @@ def expect(case: dict[str, Any], answer: Any) -> None:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
     """One ledger for all cases: they must not touch each other either."""
-    return connect(Settings(home=tmp_path_factory.mktemp("ways") / ".el"))
+    return connect(settings=Settings(home=tmp_path_factory.mktemp("ways") / ".el"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)

@@ -39,7 +39,7 @@ Members = dict[str, list[Attempt]]
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    return connect(Settings(home=tmp_path / ".el"))
+    return connect(settings=Settings(home=tmp_path / ".el"))
 
 
 def members_of(**rewards: list[float | None]) -> Members:

@@ -58,7 +58,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 
 def ledger(pytester: pytest.Pytester) -> Client:
-    return connect(Settings(home=pytester.path / "home"))
+    return connect(settings=Settings(home=pytester.path / "home"))
 
 
 def only_job(pytester: pytest.Pytester) -> JobAnswer:

@@ -63,7 +63,7 @@ def create(el: Client, tmp_path: Path, value: str, *, name: str | None = None) -
 def el(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """A client on a store of its own, whose key lies in its file."""
     monkeypatch.delenv("EL_SECRET_KEY", raising=False)
-    client = connect(Settings(home=tmp_path / "home", database_url=None, project="default"))
+    client = connect(settings=Settings(home=tmp_path / "home", database_url=None, project="default"))
     yield client
     client.workspace.engine.dispose()
 
@@ -119,7 +119,7 @@ def test_facts_and_answers_hold_a_name_and_a_fingerprint(el: Client, tmp_path: P
 def test_the_one_who_runs_a_trial_gets_the_value(el: Client, tmp_path: Path) -> None:
     """Sealed is not lost: the store opens it again, also in another process that has the key."""
     create(el, tmp_path, VALUE)
-    again = connect(el.workspace.settings)
+    again = connect(settings=el.workspace.settings)
     with reading(again.workspace.engine) as connection:
         assert open_secrets(connection, again.workspace.secrets, "default", REF) == {NAME: VALUE}
 
@@ -151,7 +151,7 @@ def test_no_error_on_the_way_shows_the_value(el: Client, tmp_path: Path, trouble
     elif trouble == "other key":
         create(el, tmp_path, VALUE)
         (el.workspace.home / "secret.key").write_text("00" * 32)
-        el = connect(el.workspace.settings)
+        el = connect(settings=el.workspace.settings)
     with pytest.raises(EvalLedgerError) as refused:
         el.create_profile(REF, {}, {NAME: value})
     assert not shows(told(refused.value), VALUE)
@@ -172,7 +172,7 @@ def test_logs_at_their_loudest_hide_the_value(el: Client, tmp_path: Path, caplog
     caplog.set_level(logging.DEBUG)
     for name in ("sqlalchemy", "sqlalchemy.engine", "sqlalchemy.pool"):
         caplog.set_level(logging.DEBUG, logger=name)
-    loud = connect(el.workspace.settings)
+    loud = connect(settings=el.workspace.settings)
     loud.workspace.engine.echo = "debug"
     create(loud, tmp_path, VALUE)
     evaluated(loud)

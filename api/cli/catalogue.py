@@ -11,6 +11,7 @@ import typer
 
 from api.answers import Published
 from api.cli.output import GAP, Json, Project, progress, say, say_json, say_table
+from api.cli.store_here import store_here
 from api.client import connect
 from api.forms.dataset import read_dataset
 from api.forms.profile import read_profile
@@ -39,22 +40,27 @@ def create_project_(name: Annotated[str, typer.Argument(metavar="NAME")]) -> Non
 
     Example: el project create team-a
     """
-    ledger = Workspace(Settings()).unchecked_ledger(name)
+    ledger = store_here("el project create").unchecked_ledger(name)
     written = ledger.record(STREAM, partial(create_project, name=name))
     say(f"project {name} created" if written.facts else f"project {name} was there already")
 
 
 @project_app.command("list")
 def list_projects(json: Json = False) -> None:
-    """List the projects of this store.
+    """List the projects of this store; of a server, the one that the key is for.
 
     Example: el project list
     """
-    found = Workspace(Settings()).projects()
+    settings = Settings()
+    if settings.api_url is None:
+        found = {name: head.size for name, head in Workspace(settings).projects().items()}
+    else:
+        head = connect(settings=settings).head()
+        found = {head.name: head.entries}
     if json:
-        say_json({"projects": [{"name": name, "entries": head.size} for name, head in found.items()]})
+        say_json({"projects": [{"name": name, "entries": entries} for name, entries in found.items()]})
         return
-    say_table(["project", "entries"], [[name, f"{head.size:,}"] for name, head in found.items()], right=["entries"])
+    say_table(["project", "entries"], [[name, f"{entries:,}"] for name, entries in found.items()], right=["entries"])
 
 
 @project_app.command("show")
@@ -63,11 +69,11 @@ def show_project(name: Annotated[str, typer.Argument(metavar="NAME")], json: Jso
 
     Example: el project show default
     """
-    head = Workspace(Settings()).ledger(name).head()
+    head = connect(project=name).head()
     if json:
-        say_json({"name": name, "entries": head.size, "root": head.root.hex()})
+        say_json(head)
         return
-    say(f"project {name}", f"  entries {head.size:,}", f"  root    {head.root.hex()}")
+    say(f"project {head.name}", f"  entries {head.entries:,}", f"  root    {head.root}")
 
 
 @dataset_app.command("publish")
@@ -87,7 +93,7 @@ def publish_dataset(
     with progress("reading tasks", None) as done:
         found = read_dataset(path, progress=done)
     published = el.publish_dataset(ref, found.tasks, runner=runner)
-    remember(el.workspace.sources(el.project), ref, Source("jsonl" if found.kind == "jsonl" else "folder", found.path))
+    remember(el.sources, ref, Source("jsonl" if found.kind == "jsonl" else "folder", found.path))
     if json:
         say_json(published)
     else:

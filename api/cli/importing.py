@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from api.cli.output import GAP, Json, Project, err, harmless, progress, say, say_json
-from api.client import Client, connect
+from api.client import connect
+from api.el import El
 from api.importers import jsonl
 from api.importers.following import follow_path
 from api.importers.importing import AUTO, IMPORTERS, Report, import_path
@@ -97,7 +98,7 @@ def import_(
         raise typer.Exit(4 if all(refused.outcome == "conflict" for refused in report.refused) else 1)
 
 
-def _follow(client: Client, tool: str, path: Path, options: Options) -> Report:
+def _follow(client: El, tool: str, path: Path, options: Options) -> Report:
     """Follow a run, telling on standard error what was recorded. Ctrl-C leaves it as it is."""
     try:
         return follow_path(client, tool, path, options, tell=lambda line: err().print(harmless(line)))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from api.answers import JobAnswer, ResultAnswer, Submitted
+from api.cli.as_of import AsOf
 from api.cli.output import GAP, Json, Project, progress, say, say_json, say_table
 from api.cli.result_view import show_result
 from api.cli.work import run_here
-from api.client import TASKS_SHOWN, Client, connect
+from api.client import connect
+from api.el import TASKS_SHOWN, El
+from api.forms.rewards import read_new_rewards
 from api.shaping import time_text
 from ledger.errors import BadInput, NotFound
 from ledger.facts.job import JobSubmitted
@@ -78,17 +82,17 @@ def submit(
 
 
 @app.command()
-def get(job: AnyJob = None, project: Project = None, json: Json = False) -> None:
+def get(job: AnyJob = None, as_of: AsOf = None, project: Project = None, json: Json = False) -> None:
     """Show a job: what was asked for, and how it stands.
 
     Example: el job get 3f2a1c9e
     """
     el = connect(project=project)
-    answer = el.job(_named(el, job))
+    answer = el.job(_named(el, job), as_of=as_of)
     if json:
         say_json(answer)
         return
-    _show_job(answer, el.result(answer.id, tasks_limit=0))
+    _show_job(answer, el.result(answer.id, tasks_limit=0, as_of=as_of))
 
 
 @app.command("list")
@@ -136,6 +140,7 @@ def result(
     policy: Annotated[
         str | None, typer.Option(metavar="NAME", help="Also show the numbers under another tool's rule.")
     ] = None,
+    as_of: AsOf = None,
     project: Project = None,
     json: Json = False,
 ) -> None:
@@ -144,7 +149,7 @@ def result(
     Example: el job result 3f2a1c9e
     """
     el = connect(project=project)
-    answer = el.result(_named(el, job), tasks_after=after, tasks_limit=tasks, policy=policy)
+    answer = el.result(_named(el, job), tasks_after=after, tasks_limit=tasks, policy=policy, as_of=as_of)
     if json:
         say_json(answer)
     else:
@@ -229,6 +234,28 @@ def retry(
 
 
 @app.command()
+def regrade(
+    job: JobId,
+    rewards: Annotated[Path, typer.Option(metavar="FILE", help='JSONL: {"task": "add-1", "attempt": 1, "reward": 1}.')],
+    verifier: Annotated[str, typer.Option(help="Which verifier gave them.")],
+    reason: Annotated[str, typer.Option(help="Why, for whoever reads the trail.")],
+    project: Project = None,
+    json: Json = False,
+) -> None:
+    """Correct a job's rewards from a new run of a verifier, all or none. The first ones stay, and results show both.
+
+    Example: el job regrade 3f2a1c9e --rewards rewards.jsonl --verifier judge@2 --reason "the rubric was wrong"
+    """
+    done = connect(project=project).regrade(job, read_new_rewards(rewards), verifier=verifier, reason=reason)
+    if json:
+        say_json(done)
+        return
+    missing = f", {done.were_missing:,} of them missing before" if done.were_missing else ""
+    rewards = f"{done.changed:,} reward{'' if done.changed == 1 else 's'}"
+    say(f"job {done.id}: {rewards} corrected{missing}; {done.unchanged:,} held already")
+
+
+@app.command()
 def watch(job: AnyJob = None, project: Project = None) -> None:
     """Follow a job until it has ended, then show its result.
 
@@ -257,7 +284,7 @@ def trial_document(row: TrialRow) -> dict[str, Any]:
     return document
 
 
-def _named(el: Client, job: str | None) -> str:
+def _named(el: El, job: str | None) -> str:
     """The job that was named, else the newest one."""
     if job is not None:
         return job

@@ -7,7 +7,21 @@ import sys
 
 import typer
 
-from api.cli import audit, catalogue, exporting, importing, job, quickstart, store, trial, work
+from api.cli import (
+    audit,
+    catalogue,
+    explain,
+    exporting,
+    importing,
+    job,
+    key,
+    leaderboard,
+    quickstart,
+    serving,
+    store,
+    trial,
+    work,
+)
 from api.cli.output import err, fail
 from ledger.errors import EvalLedgerError
 
@@ -25,6 +39,11 @@ app.add_typer(catalogue.runner_app, name="runner")
 app.add_typer(catalogue.profile_app, name="profile")
 app.add_typer(job.app, name="job")
 app.add_typer(trial.app, name="trial")
+app.add_typer(leaderboard.app, name="leaderboard")
+app.command("explain")(explain.explain)
+app.command("replay")(explain.replay)
+app.add_typer(key.app, name="key")
+app.command("serve")(serving.serve)
 app.command("worker")(work.worker)
 app.command("import")(importing.import_)
 app.command("export")(exporting.export)

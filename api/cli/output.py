@@ -15,32 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ledger.errors import (
-    BadInput,
-    Conflict,
-    DamagedStore,
-    EvalLedgerError,
-    NotAllowed,
-    NotFound,
-    OutdatedReadModel,
-    StoreUnreachable,
-    UnknownFact,
-)
+from api.problems import kind_of
+from ledger.errors import EvalLedgerError
 
 GAP = "–"
 PLAIN_WIDTH = 10_000
-
-# The most specific class wins; what is not named here is refused with 1.
-EXIT_CODES: dict[type[EvalLedgerError], int] = {
-    BadInput: 1,
-    NotAllowed: 1,
-    NotFound: 3,
-    Conflict: 4,
-    StoreUnreachable: 5,
-    DamagedStore: 5,
-    UnknownFact: 5,
-    OutdatedReadModel: 5,
-}
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Project = Annotated[
@@ -139,5 +118,4 @@ def fail(error: EvalLedgerError) -> NoReturn:
     console.print(Text.assemble(("el: ", "bold red"), harmless(str(error))))
     for line in getattr(error, "differs", ()):
         console.print(f"    {harmless(line)}")
-    codes = (EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
-    raise SystemExit(next(codes, 1))
+    raise SystemExit(kind_of(error).exit_code)

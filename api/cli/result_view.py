@@ -24,6 +24,9 @@ def show_result(result: ResultAnswer) -> None:
     say(Text.assemble("job ", result.id, "  ", result.dataset, "  ", status, _endings(result)))
     say(*_numbers(result), "")
     _show_tasks(result)
+    if result.revised_total:
+        count = f"{result.revised_total:,} reward{'' if result.revised_total == 1 else 's'}"
+        say("", f"{count} corrected by a later grading; who, when and why: el audit events --tag reward-revised")
     _show_next(result)
 
 
@@ -37,16 +40,21 @@ def _numbers(result: ResultAnswer) -> Iterator[str]:
     yield _line(
         f"score {percent(result.score)}", f"mean of {_count(over.score, 'scored attempt')}{interval}", result.score
     )
-    yield _line(f"pass {percent(result.pass_)}", f"over {_count(over.pass_, 'scored attempt')}", result.pass_)
+    why = "not measured"
+    if result.score is not None:
+        why = "no member is complete" if result.pass_ is not None else "not given: a reward is neither 0 nor 1"
+    yield _line(f"pass {percent(result.pass_)}", f"over {_count(over.pass_, 'scored attempt')}", result.pass_, why)
     yield _line(
         f"pass@{k} {percent(result.pass_at_k)}",
         f"at least one of {k} passed, over {_count(over.pass_at_k, 'complete member')}",
         result.pass_at_k,
+        why,
     )
     yield _line(
         f"pass^{k} {percent(result.pass_hat_k)}",
         f"every one of {k} passed, over {_count(over.pass_hat_k, 'complete member')}",
         result.pass_hat_k,
+        why,
     )
     if 2 < k <= ATTEMPTS_SHOWN_MAX and result.curve:
         for name, values in (("@", [p.pass_at_k for p in result.curve]), ("^", [p.pass_hat_k for p in result.curve])):
@@ -92,8 +100,8 @@ def _difference(compared: Compared) -> str:
     return f"ours is {compared.ours:.6g}, {abs(compared.difference):.6g} {more}"
 
 
-def _line(number: str, meaning: str, value: object) -> str:
-    return f"{number:<22}  {meaning}" if value is not None else f"{number:<22}  not measured"
+def _line(number: str, meaning: str, value: object, why_not: str = "not measured") -> str:
+    return f"{number:<22}  {why_not if value is None else meaning}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -117,10 +125,14 @@ def _endings(result: ResultAnswer) -> str:
 def _show_tasks(result: ResultAnswer) -> None:
     last = max([result.k, *(attempt.attempt for task in result.tasks for attempt in task.attempts)])
     columns = min(last, ATTEMPTS_SHOWN_MAX)
+    first = {(row.task, row.attempt): row.first for row in result.revised}
     rows: list[list[str | Text]] = []
     for task in result.tasks:
         by_number = {attempt.attempt: attempt for attempt in task.attempts}
         cells = [_cell(by_number.get(number)) for number in range(1, columns + 1)]
+        for number, cell in enumerate(cells, 1):
+            if (task.task, number) in first:
+                cell.append(f" (was {_reward(first[task.task, number])})", style="yellow")
         rows.append([task.task, *cells])
     say_table(["task", *(f"#{number}" + ("+" if number > result.k else "") for number in range(1, columns + 1))], rows)
     if columns < last:
@@ -143,6 +155,10 @@ def _cell(attempt: Attempt | None) -> Text:
     if attempt.status in _ENDED_BADLY:
         number.append(f" ({attempt.status})", style="yellow")
     return number
+
+
+def _reward(reward: float | None) -> str:
+    return GAP if reward is None else f"{reward:.6g}"
 
 
 def _show_next(result: ResultAnswer) -> None:

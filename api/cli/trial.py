@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 import typer
 
+from api.cli.as_of import AsOf
 from api.cli.job import trial_document
 from api.cli.output import GAP, Json, Project, harmless, say, say_json, say_table
-from api.client import Client, connect
+from api.client import connect
+from api.contents import Content
+from api.el import El
 from api.shaping import time_text
 from ledger.errors import NotFound
 from ledger.facts.trial import (
-    ArtifactFailed,
-    ArtifactPersisted,
-    RewardRejected,
     StructuredResultRecorded,
     StructuredResultRejected,
-    TrialFailed,
     trial_stream,
 )
-from ledger.rules.trial import Trial
 from projections.trials import TrialRow, structured_result, why_no_reward
 
 app = typer.Typer(help="One dispatched attempt: its signals, facts and files.", no_args_is_help=True)
@@ -32,18 +31,38 @@ ARTIFACT_SHOWN_BYTES_MAX = 16 * 1024 * 1024
 
 
 @app.command()
-def get(trial: TrialId, project: Project = None, json: Json = False) -> None:
+def get(trial: TrialId, as_of: AsOf = None, project: Project = None, json: Json = False) -> None:
     """Show a trial: each of its signals by itself.
 
     Example: el trial get 0d9c7a52-3b0e-5d0a-9a53-2f1f6c8f3a11
     """
-    row = connect(project=project).get_trial(trial)
+    row = connect(project=project).get_trial(trial, as_of=as_of)
     if json:
         say_json(trial_document(row))
         return
     say(f"trial {row.trial_id}  {row.task} #{row.attempt} of job {row.job_id}")
     for name, value in _signals(row).items():
         say(f"  {name:<11} {value}")
+
+
+@app.command()
+def revise(
+    trial: TrialId,
+    reward: Annotated[float, typer.Option(help="The reward of the later grading.")],
+    verifier: Annotated[str, typer.Option(help="Which verifier gave it.")],
+    reason: Annotated[str, typer.Option(help="Why, for whoever reads the trail.")],
+    project: Project = None,
+    json: Json = False,
+) -> None:
+    """Correct a trial's reward by a later grading. The first one stays in the log, and results show both.
+
+    Example: el trial revise 0d9c7a52-3b0e-5d0a-9a53-2f1f6c8f3a11 --reward 1 --verifier judge@2 --reason "new rubric"
+    """
+    done = connect(project=project).revise(trial, reward=reward, verifier=verifier, reason=reason)
+    if json:
+        say_json(done)
+    else:
+        say(f"trial {done.ref} " + ("has the new reward" if done.outcome == "written" else "had this reward already"))
 
 
 @app.command()
@@ -54,7 +73,7 @@ def events(trial: TrialId, project: Project = None, json: Json = False) -> None:
     """
     el = connect(project=project)
     row = el.get_trial(trial)
-    past = el.ledger.stream(trial_stream(row.job_id, row.task, row.attempt))
+    past = el.stream(trial_stream(row.job_id, row.task, row.attempt))
     if json:
         say_json({"events": [{"position": position, "entry": entry} for position, entry in past]})
         return
@@ -79,8 +98,7 @@ def artifacts(
     Example: el trial artifacts 0d9c7a52-3b0e-5d0a-9a53-2f1f6c8f3a11 --get agent/stdout.txt > out.txt
     """
     el = connect(project=project)
-    row = el.get_trial(trial)
-    contents = _contents(_state(el, row))
+    contents = el.trial_contents(trial)
     if get is not None:
         _write_out(el, contents, get)
         return
@@ -91,12 +109,12 @@ def artifacts(
         ["name", "role", "bytes", "sha256"],
         [
             [
-                str(c["name"]),
-                str(c["role"]),
-                f"{c['size']:,}" if c["size"] is not None else GAP,
-                str(c["sha256"] or c["why"]),
+                content.name,
+                content.role,
+                GAP if content.size is None else f"{content.size:,}",
+                content.sha256 or str(content.why),
             ]
-            for c in contents
+            for content in contents
         ],
         right=["bytes"],
     )
@@ -115,15 +133,15 @@ def log(trial: TrialId, project: Project = None) -> None:
         + (f", {row.error_type}" if row.error_type else "")
     )
     shown = False
-    for content in _contents(_state(el, row)):
-        if content["role"] not in ("stdout", "stderr", "message", "raw reward") or content["sha256"] is None:
+    for content in el.trial_contents(row.trial_id):
+        if content.role not in ("stdout", "stderr", "message", "raw reward") or content.sha256 is None:
             continue
         shown = True
-        say(f"--- {content['name']}")
-        if content["redacted"]:
+        say(f"--- {content.name}")
+        if content.redacted:
             say("(erased on purpose)")
             continue
-        data = el.artifacts.read_bytes(str(content["sha256"]), max_bytes=ARTIFACT_SHOWN_BYTES_MAX)
+        data = el.artifacts.read_bytes(content.sha256, max_bytes=ARTIFACT_SHOWN_BYTES_MAX)
         say(harmless(data.decode(errors="replace")).rstrip("\n"))
     if not shown:
         say("it left no output")
@@ -161,38 +179,10 @@ def _signals(row: TrialRow) -> dict[str, str]:
     }
 
 
-def _state(el: Client, row: TrialRow) -> Trial:
-    state: Trial = el.ledger.state(trial_stream(row.job_id, row.task, row.attempt))
-    return state
-
-
-def _contents(state: Trial) -> list[dict[str, str | int | bool | None]]:
-    """Every content that the trial's facts name: its files, and what stands behind its rejections and messages."""
-    found: list[tuple[str, str, int | None, str | None, str | None]] = []
-    for kept in state.artifacts.values():
-        match kept:
-            case ArtifactPersisted():
-                found.append((kept.name, kept.role, kept.size, kept.sha256, None))
-            case ArtifactFailed():
-                found.append((kept.name, "output", None, None, f"lost: {kept.why}"))
-    if isinstance(state.graded, RewardRejected) and state.graded.raw:
-        found.append(("(raw reward)", "raw reward", None, state.graded.raw, None))
-    if isinstance(state.structured, StructuredResultRecorded) and state.structured.judge:
-        found.append(("(judge summary)", "judge", None, state.structured.judge, None))
-    if isinstance(state.structured, StructuredResultRejected) and state.structured.raw:
-        found.append(("(raw result)", "raw result", None, state.structured.raw, None))
-    if isinstance(state.ended, TrialFailed) and state.ended.message:
-        found.append(("(message)", "message", None, state.ended.message, None))
-    return [
-        {"name": name, "role": role, "size": size, "sha256": sha256, "why": why, "redacted": sha256 in state.redacted}
-        for name, role, size, sha256, why in found
-    ]
-
-
-def _write_out(el: Client, contents: list[dict[str, str | int | bool | None]], wanted: str) -> None:
+def _write_out(el: El, contents: Sequence[Content], wanted: str) -> None:
     for content in contents:
-        if content["sha256"] and wanted in (content["name"], content["sha256"]):
-            data = el.artifacts.read_bytes(str(content["sha256"]), max_bytes=2**40)
+        if content.sha256 and wanted in (content.name, content.sha256):
+            data = el.artifacts.read_bytes(content.sha256, max_bytes=2**40)
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
             return

@@ -10,7 +10,7 @@ from typing import IO, Protocol
 
 import msgspec
 
-from api.client import Client
+from api.el import El
 from api.exporters import csv_table, eee, inspect_log, jsonl, mlflow_run, parquet
 from api.exporters.placing import Placing, folder_at, parent_of
 from api.exporters.reading import JobReading, read_job
@@ -48,7 +48,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 def export_job(
-    client: Client,
+    client: El,
     job: str,
     form: str,
     out: str | None = None,

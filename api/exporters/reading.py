@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from api.client import Client
-from ledger.codec import decode_all
-from ledger.database import reading
+from api.el import El
+from api.shaping import metrics_of
 from ledger.errors import BadInput, DamagedStore, NotFound
 from ledger.facts.entry import Recorded
-from ledger.facts.job import JobSubmitted
+from ledger.facts.job import JobCanceled, JobCompleted, JobFailed, JobOriginSealed, JobSubmitted, job_stream
 from ledger.facts.trial import (
     ArtifactFailed,
     ArtifactPersisted,
@@ -28,11 +27,9 @@ from ledger.facts.trial import (
     trial_stream,
 )
 from ledger.rules import trial as rules
-from projections import job_metrics, jobs
 from projections import trials as trial_rows
-from projections.following import instant, microseconds, position_of
+from projections.following import instant, microseconds
 from projections.metrics import Metrics
-from projections.models import READ_MODELS
 from projections.trials import TrialRow, why_no_reward
 
 MEMBERS_PER_PAGE = 200
@@ -99,7 +96,7 @@ class JobReading:
     that `members` has come to.
     """
 
-    def __init__(self, client: Client, job: Job, seen: Callable[[int], None]) -> None:
+    def __init__(self, client: El, job: Job, seen: Callable[[int], None]) -> None:
         self.job = job
         self.left_out: Counter[str] = Counter()
         self.attempt_max = 0
@@ -121,8 +118,10 @@ class JobReading:
 
     def tasks(self) -> list[str]:
         """The names of the job's members in their order, all of them."""
-        with reading(self._client.workspace.engine) as connection:
-            return jobs.list_members(connection, self._client.project, self.job.manifest)
+        names: list[str] = []
+        while page := self._page(len(names)):
+            names += page
+        return names
 
     def text(self, sha256: str | None, what: str, redacted: frozenset[str] = frozenset()) -> str | None:
         """A short text artifact; None, and counted as left out, when it is erased, too long, or no UTF-8."""
@@ -138,11 +137,8 @@ class JobReading:
 
     def _page(self, after: int) -> dict[str, list[int]]:
         """The next members in the job's order, each with the numbers of its attempts."""
-        client, job = self._client, self.job
-        with reading(client.workspace.engine) as connection:
-            names = jobs.list_members(connection, client.project, job.manifest, after=after, limit=MEMBERS_PER_PAGE)
-            made = job_metrics.attempts_of(connection, client.project, job.id, names)
-        return {name: [attempt.attempt for attempt in made[name]] for name in names}
+        page = self._client.job_tasks(self.job.id, after=after, limit=MEMBERS_PER_PAGE)
+        return {member.task: [attempt.attempt for attempt in member.attempts] for member in page.tasks}
 
     def _trials(self, slots: Sequence[tuple[str, int]]) -> Iterator[Trial | None]:
         """The trials of slots, some at a time; None for one that was not dispatched as of the job's position.
@@ -152,34 +148,41 @@ class JobReading:
         job = self.job
         for start in range(0, len(slots), STREAMS_PER_SELECT):
             streams = [trial_stream(job.id, *slot) for slot in slots[start : start + STREAMS_PER_SELECT]]
-            found = self._client.ledger.recorder.bodies_of(streams)
+            found = self._client.streams(streams)
             for stream in streams:
-                past = decode_all((position, body) for position, body in found[stream] if position <= job.as_of)
+                past = [recorded for recorded in found[stream] if recorded.position <= job.as_of]
                 yield _trial(job.manifest, stream, past)
 
 
-def read_job(client: Client, job: str, seen: Callable[[int], None] = lambda _: None) -> JobReading:
+def read_job(client: El, job: str, seen: Callable[[int], None] = lambda _: None) -> JobReading:
     """A job, by its id or the beginning of it, to be read as it stands now; `seen` is told how many members were read.
 
     Raises:
         NotFound: there is no such job.
     """
-    client.workspace.caught_up(client.project)
-    with reading(client.workspace.engine) as connection:
-        as_of = position_of(connection, client.project, READ_MODELS)
-        row = jobs.get_job(connection, client.project, client.job_id(job, connection))
-        measured = job_metrics.result_of(connection, client.project, row.job_id)
+    result = client.result(job, tasks_limit=0)
+    past = [one for one in client.stream(job_stream(result.id)) if one.position <= result.as_of]
+    manifest, submitted_at, ended_at = _submission(past)
     found = Job(
-        row.job_id,
-        row.status,
-        row.manifest,
-        measured.metrics,
-        measured.endings,
-        instant(row.submitted_us),
-        None if row.ended_us is None else instant(row.ended_us),
-        as_of,
+        result.id, result.status, manifest, metrics_of(result), result.endings, submitted_at, ended_at, result.as_of
     )
     return JobReading(client, found, seen)
+
+
+def _submission(past: Sequence[Recorded]) -> tuple[JobSubmitted, datetime, datetime | None]:
+    """The manifest of a job, with the origin that was sealed later, if one was; when it was submitted, and ended."""
+    submitted = next(one.entry for one in past if isinstance(one.entry.fact, JobSubmitted))
+    manifest, ended_at = submitted.fact, None
+    assert isinstance(manifest, JobSubmitted)  # noqa: S101 - told to mypy
+    for _, entry in past:
+        match entry.fact:
+            case JobOriginSealed(origin=origin):
+                manifest = msgspec.structs.replace(manifest, origin=origin)
+            case JobCompleted() | JobFailed() | JobCanceled():
+                ended_at = entry.at
+            case _:
+                pass
+    return manifest, submitted.at, ended_at
 
 
 def _trial(manifest: JobSubmitted, stream: str, past: Sequence[Recorded]) -> Trial | None:

@@ -68,7 +68,7 @@ def read_profile(path: Path, name: str | None = None, version: str | None = None
                 f"`secret_params[{number}]` in the {NOUN} {path} names nothing in spec.params; "
                 "give the parameter a value there, and only its name in secret_params."
             )
-        secrets[secret] = _checked_secret(secret, values.pop(secret))
+        secrets[secret] = checked_secret(secret, values.pop(secret))
     return ProfileRead(
         checked_ref(f"{name}@{version}"), {key: checked_scalar(key, value) for key, value in values.items()}, secrets
     )
@@ -84,7 +84,7 @@ def _agreed(field: str, asked: str | None, in_file: str | None, path: Path) -> s
     return agreed
 
 
-def _checked_secret(name: str, value: object) -> str:
+def checked_secret(name: str, value: object) -> str:
     """A secret's value as it is: text that a process can get in its environment."""
     check_parameter(name, None)
     if not isinstance(value, str):

@@ -57,14 +57,22 @@ def read_runner(path: Path) -> RunnerPublished:
         NotFound: there is no file at `path`.
         BadInput: the file does not fit; the sentence names the field and shows no value.
     """
-    form = read_document(path, RunnerForm, noun=NOUN)
+    return runner_of(read_document(path, RunnerForm, noun=NOUN), f"the {NOUN} {path}")
+
+
+def runner_of(form: RunnerForm, where: str) -> RunnerPublished:
+    """The runner revision that a form describes; `where` it stands is said in a refusal.
+
+    Raises:
+        BadInput: the form contradicts itself; the sentence names the field and shows no value.
+    """
     steps = {"agent": _step("agent", form.agent), "verifier": _step("verifier", form.verifier)}
     for field, step in steps.items():
         if form.kind == "command" and step is None:
-            raise BadInput(f"`{field}` is missing in the {NOUN} {path}; a runner of kind command needs it.")
+            raise BadInput(f"`{field}` is missing in {where}; a runner of kind command needs it.")
         if form.kind == "external" and step is not None:
             raise BadInput(
-                f"`{field}` has no place in the {NOUN} {path}: a runner of kind external runs nothing here; "
+                f"`{field}` has no place in {where}: a runner of kind external runs nothing here; "
                 "take it out, or set kind to command."
             )
     return RunnerPublished(

@@ -96,7 +96,7 @@ class Call(OpenCall):
 class ReadCall(Call):
     """A call of a reading route. Its client waits for `min_position` before it reads."""
 
-    def __init__(self, request: Request, min_position: _MinPosition = 0) -> None:
+    def __init__(self, request: Request, min_position: int) -> None:
         super().__init__(request)
         self.min_position = min_position
 
@@ -104,7 +104,7 @@ class ReadCall(Call):
 class ListCall(ReadCall):
     """A call of a reading route that answers in pages."""
 
-    def __init__(self, request: Request, min_position: _MinPosition = 0, cursor: _Cursor = None) -> None:
+    def __init__(self, request: Request, min_position: int, cursor: str | None) -> None:
         super().__init__(request, min_position)
         self.cursor = cursor
 
@@ -128,7 +128,7 @@ class ListCall(ReadCall):
 class WriteCall(Call):
     """A call of a route that does something."""
 
-    def __init__(self, request: Request, idempotency_key: _IdempotencyKey = None) -> None:
+    def __init__(self, request: Request, idempotency_key: str | None) -> None:
         super().__init__(request)
         self.idempotency_key = idempotency_key
 
@@ -151,7 +151,24 @@ class WriteCall(Call):
         return given
 
 
-Open = Annotated[OpenCall, Depends(OpenCall)]
-Read = Annotated[ReadCall, Depends(ReadCall)]
-List = Annotated[ListCall, Depends(ListCall)]
-Write = Annotated[WriteCall, Depends(WriteCall)]
+# Async, though nothing is awaited: FastAPI would call a class, or a plain function, in a thread of its own.
+async def _open(request: Request) -> OpenCall:
+    return OpenCall(request)
+
+
+async def _read(request: Request, min_position: _MinPosition = 0) -> ReadCall:
+    return ReadCall(request, min_position)
+
+
+async def _list(request: Request, min_position: _MinPosition = 0, cursor: _Cursor = None) -> ListCall:
+    return ListCall(request, min_position, cursor)
+
+
+async def _write(request: Request, idempotency_key: _IdempotencyKey = None) -> WriteCall:
+    return WriteCall(request, idempotency_key)
+
+
+Open = Annotated[OpenCall, Depends(_open)]
+Read = Annotated[ReadCall, Depends(_read)]
+List = Annotated[ListCall, Depends(_list)]
+Write = Annotated[WriteCall, Depends(_write)]

@@ -12,7 +12,7 @@ from api.client import Client
 from api.http.cursors import Cursors
 from api.http.keyrings import Keyrings
 from api.http.problems import BadRequest, Fault
-from api.http.reports import THREADS, Reports
+from api.http.reports import PAUSE_S, THREADS, Reports
 from api.wiring import Workspace
 from ledger.application import Group
 from ledger.errors import NotYet
@@ -75,7 +75,7 @@ class Gate:
         """What takes the reports of a client's project."""
         with self._lock:
             if client.project not in self._reports:
-                self._reports[client.project] = Reports(client, self._threads)
+                self._reports[client.project] = Reports(client.ledger, self._threads)
             return self._reports[client.project]
 
     def reach(self, project: str, min_position: int = 0) -> None:
@@ -111,7 +111,9 @@ class Gate:
         client = Client(self.workspace, project, actor=actor)
         with self._lock:
             if project not in self._groups:
-                self._groups[project] = GroupCommit(self.workspace.unchecked_ledger(project).record_each)
+                self._groups[project] = GroupCommit(
+                    self.workspace.unchecked_ledger(project).record_each, pause_s=PAUSE_S
+                )
             client.ledger.group = self._groups[project]
             self._clients[project, actor] = client
             while len(self._clients) > CLIENTS_MAX:

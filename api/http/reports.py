@@ -10,13 +10,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 
 from api.answers import Reported
 from api.client import Client
 from api.under_claim import asked_of, finish_job, is_over, keep_late_rewards, reported, rules_of
+from ledger.application import Ledger, Rule, Written
 from ledger.database import reading
 from ledger.errors import ClaimLapsed
 from ledger.facts.trial import ReportedFact, Slot, trial_stream
@@ -25,46 +26,69 @@ from projections import trials
 
 SLOTS_KEPT_MAX = 100_000
 THREADS = 4
+PAUSE_S = 0.002  # between two requests that come one after the other a loop under load takes less
 
-A = TypeVar("A")
-B = TypeVar("B")
+
+class _Report(NamedTuple):
+    """A report that waits to be recorded."""
+
+    client: Client
+    trial_id: str
+    facts: Sequence[ReportedFact]
+    rules: Sequence[Rule]
+    token: int
+
+
+class _Recorded(NamedTuple):
+    """Where a report belongs, and what it came to: written, or refused. Nothing where its trial is not known yet."""
+
+    slot: Slot | None = None
+    written: Written | Exception | None = None
 
 
 class Reports:
-    """The reports of one project on their way in. `client` is any client of it with a group."""
+    """The reports of one project on their way in; `ledger` is any of it."""
 
-    def __init__(self, client: Client, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, ledger: Ledger, threads: ThreadPoolExecutor) -> None:
+        self._ledger = ledger
         self._threads = threads
         self._slots: OrderedDict[str, Slot] = OrderedDict()  # a trial's id names the same slot for good
-        self._looked_up = GroupCommit[str, Slot | None](lambda ids: self._look_up(client, ids))
+        self._group = GroupCommit(self._record, pause_s=PAUSE_S)
 
     async def take(self, client: Client, trial_id: str, facts: Sequence[ReportedFact], *, token: int) -> Reported:
         """Record a report; see `El.report`."""
-        checked = rules_of(facts)
-        slot = self._slots.get(trial_id) or await self._together(self._looked_up, trial_id)
-        if slot is None or client.ledger.group is None:  # not followed yet: looked for further by itself
+        future = self._group.submit(_Report(client, trial_id, facts, rules_of(facts), token))
+        if not self._group.is_driven:
+            self._threads.submit(self._group.drive)
+        recorded: _Recorded = await asyncio.wrap_future(future)
+        slot, written = recorded
+        if slot is None or written is None:
             return await run_in_threadpool(lambda: client.report(trial_id, facts, token=token))
-        stream = trial_stream(slot.job_id, slot.task, slot.attempt)
-        try:
-            asked = asked_of(client, stream, facts, checked, token=token)
-            written = await self._together(client.ledger.group, asked)
-        except ClaimLapsed:
+        if isinstance(written, ClaimLapsed):
+            stream = trial_stream(slot.job_id, slot.task, slot.attempt)
             await run_in_threadpool(lambda: keep_late_rewards(client, stream, facts, token=token))
-            raise
+        if isinstance(written, Exception):
+            raise written
         if is_over(facts):
             await run_in_threadpool(finish_job, client, slot.job_id, written)
         return reported(facts, written)
 
-    async def _together(self, group: GroupCommit[A, B], asked: A) -> B:
-        future = group.submit(asked)
-        if not group.is_driven:
-            self._threads.submit(group.drive)
-        return await asyncio.wrap_future(future)
-
-    def _look_up(self, client: Client, trial_ids: Sequence[str]) -> list[Slot | None]:
-        with reading(client.ledger.engine) as connection:
-            found = trials.slots_by_ids(connection, client.project, set(trial_ids))
-        self._slots.update(found)
+    def _record(self, group: Sequence[_Report]) -> list[_Recorded]:
+        """Look up what is not known, and commit all in one transaction."""
+        self._look_up({report.trial_id for report in group if report.trial_id not in self._slots})
+        slots = [self._slots.get(report.trial_id) for report in group]
+        asked = [
+            asked_of(r.client, trial_stream(s.job_id, s.task, s.attempt), r.facts, r.rules, token=r.token)
+            for r, s in zip(group, slots, strict=True)
+            if s
+        ]
+        outcomes = iter(self._ledger.record_each(asked))
+        found = [_Recorded(slot, next(outcomes)) if slot else _Recorded() for slot in slots]
         while len(self._slots) > SLOTS_KEPT_MAX:
             self._slots.popitem(last=False)
-        return [found.get(trial_id) for trial_id in trial_ids]
+        return found
+
+    def _look_up(self, trial_ids: set[str]) -> None:
+        if trial_ids:
+            with reading(self._ledger.engine) as connection:
+                self._slots.update(trials.slots_by_ids(connection, self._ledger.project_id, trial_ids))

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from api.el import El
 from api.importers.run import Member, Run
-from ledger.application import Ledger, Rule
+from ledger.application import Rule
 from ledger.digests import digest_of_names, framed, members_digest
 from ledger.errors import BadInput, Conflict
 from ledger.facts.catalogue import Task, dataset_stream
@@ -32,7 +33,7 @@ class Target(NamedTuple):
     publish: Rule | None
 
 
-def dataset_of(ledger: Ledger, run: Run, ref: str | None, runner: str) -> Target:
+def dataset_of(client: El, run: Run, ref: str | None, runner: str) -> Target:
     """The dataset revision that a run is on; without a reference, one named by the tool, the run and its members.
 
     Raises:
@@ -45,11 +46,11 @@ def dataset_of(ledger: Ledger, run: Run, ref: str | None, runner: str) -> Target
     tasks = [Task(member.task, _digest(run.tool, name, member)) for member in run.members]
     digest = members_digest((task.name, task.digest) for task in tasks)
     named = ref or f"{name}@{digest[:12]}"
-    had: Dataset | None = ledger.state(dataset_stream(named))
+    had: Dataset | None = client.state(dataset_stream(named))
     if ref is None and had and had.published and had.published.runner != runner:
         # Nobody asked for that name: the same tasks under another runner are a revision of their own.
         named = f"{name}@{hashlib.sha256(framed(digest, runner)).hexdigest()[:12]}"
-        had = ledger.state(dataset_stream(named))
+        had = client.state(dataset_stream(named))
     ref = named
     if had is not None and had.published is not None:
         return _existing(run, ref, had, tasks, runner)

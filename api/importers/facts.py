@@ -6,9 +6,9 @@ import hashlib
 from functools import partial
 from pathlib import Path
 
+from api.el import Artifacts
 from api.importers.run import File, NoReward, Trial
 from ledger.application import Rule
-from ledger.artifacts import ArtifactStore
 from ledger.digests import chunks_of, open_regular
 from ledger.errors import Refused
 from ledger.facts.trial import (
@@ -31,7 +31,7 @@ TEXT_BYTES_MAX = 1_000_000_000  # whatever fitted into a source file fits here
 class Texts:
     """Texts on their way to the artifacts, many at once: stored by `flush`, each content once."""
 
-    def __init__(self, store: ArtifactStore) -> None:
+    def __init__(self, store: Artifacts) -> None:
         self._store = store
         self._waiting: dict[str, bytes | Path] = {}
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from api.client import Client
+from api.el import El
 from api.importers import harbor
 from api.importers.files import real_path, shown
 from api.importers.growing import record_so_far
@@ -39,7 +39,7 @@ def _in_silence(_line: str) -> None:
 
 
 def follow_path(
-    client: Client,
+    client: El,
     tool: str,
     path: Path,
     options: Options | None = None,
@@ -68,7 +68,7 @@ def follow_path(
 class Follower:
     """One folder that is looked at again and again. `entries` counts those written so far, by job."""
 
-    def __init__(self, client: Client, path: Path, options: Options, tell: Tell) -> None:
+    def __init__(self, client: El, path: Path, options: Options, tell: Tell) -> None:
         self.entries: Counter[str] = Counter()
         self._client = client
         self._path = path

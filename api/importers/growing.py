@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from api.client import Client
+from api.el import El
 from api.importers.dataset import dataset_of
 from api.importers.facts import Texts, rules_of
 from api.importers.identity import Asked, asked_of, differing_terms
@@ -57,7 +57,7 @@ class Written(NamedTuple):
     entries: int
 
 
-def take_run(client: Client, run: Run, options: Options) -> Imported:
+def take_run(client: El, run: Run, options: Options) -> Imported:
     """Import a run; of one that was followed and is not sealed, what is missing, and its end.
 
     Raises:
@@ -65,7 +65,7 @@ def take_run(client: Client, run: Run, options: Options) -> Imported:
         Conflict: it is there already with other content; names what differs.
     """
     asked = asked_of(client.project, run, options)
-    state = client.ledger.state(job_stream(asked.job_id))
+    state = client.state(job_stream(asked.job_id))
     if not _is_growing(asked, state):
         return import_run(client, run, options)
     manifest = _same_terms(run, asked, state)
@@ -80,11 +80,11 @@ def take_run(client: Client, run: Run, options: Options) -> Imported:
     if options.dry_run:
         return imported(sealed, "planned", written.entries + len(ask(job_stream(asked.job_id), state, end)))
     keep_sources(client, run.sources if options.keep_artifacts else (), listing)
-    facts = client.ledger.record(job_stream(asked.job_id), *end).facts
+    facts = client.record(job_stream(asked.job_id), *end).facts
     return imported(sealed, "imported", written.entries + len(facts))
 
 
-def record_so_far(client: Client, run: Run, options: Options) -> Written:
+def record_so_far(client: El, run: Run, options: Options) -> Written:
     """Submit a run that goes on, and record those of its trials that are new. A run needs its tool's own id for it.
 
     All trials of a task that are known so far come together.
@@ -96,18 +96,18 @@ def record_so_far(client: Client, run: Run, options: Options) -> Written:
     asked = asked_of(client.project, run, options)
     stream, entries = job_stream(asked.job_id), 0
     for _ in range(TRIES_MAX):
-        if client.ledger.state(stream) is not None:
+        if client.state(stream) is not None:
             break
-        target = dataset_of(client.ledger, run, asked.dataset, asked.runner)
+        target = dataset_of(client, run, asked.dataset, asked.runner)
         listing = listing_of(run.sources)
         manifest = manifest_of(asked, target, origin_of(run, asked, listing))
         manifest = msgspec.structs.replace(manifest, request_id=_request(asked))
         keep_sources(client, (), listing)
         try:
-            entries = client.ledger.record_new([first_batch(client, manifest, target)])
+            entries = client.record_new([first_batch(client, manifest, target)])
         except ConcurrentWrite:
             continue  # somebody published the dataset or the runner, or submitted the same job: look again
-    state = client.ledger.state(stream)
+    state = client.state(stream)
     if not _is_growing(asked, state):
         raise Conflict(f"The run {run.run_id!r} was imported already, as job {asked.job_id}; it cannot be followed.")
     if state.ended:
@@ -134,7 +134,7 @@ def _same_terms(run: Run, asked: Asked, state: job_rules.Job) -> JobSubmitted:
     return had
 
 
-def _record_trials(client: Client, manifest: JobSubmitted, run: Run, *, dry_run: bool = False) -> Written:
+def _record_trials(client: El, manifest: JobSubmitted, run: Run, *, dry_run: bool = False) -> Written:
     tasks = _tasks(client, manifest, run)
     for _ in range(TRIES_MAX):
         texts, trials, entries = Texts(client.artifacts), 0, 0
@@ -145,20 +145,20 @@ def _record_trials(client: Client, manifest: JobSubmitted, run: Run, *, dry_run:
                     entries += sum(len(ask(stream, None, rules)) for stream, rules in batch)
                     continue
                 texts.flush()
-                entries += client.ledger.record_new([batch])
+                entries += client.record_new([batch])
         except ConcurrentWrite:
             continue  # another follower was faster: look again at what is there
         return Written(manifest.job_id, trials, entries)
     raise ConcurrentWrite(f"The job {manifest.job_id} is followed by somebody else at the same time.")
 
 
-def _tasks(client: Client, manifest: JobSubmitted, run: Run) -> Mapping[str, Task]:
+def _tasks(client: El, manifest: JobSubmitted, run: Run) -> Mapping[str, Task]:
     """The job's task for each member of the run.
 
     A tool may call a task otherwise once it has run: it is then the task of the same content.
     """
-    state = client.ledger.state(job_stream(manifest.job_id))
-    tasks = state.selected if manifest.subset else client.ledger.state(dataset_stream(manifest.dataset)).tasks
+    state = client.state(job_stream(manifest.job_id))
+    tasks = state.selected if manifest.subset else client.state(dataset_stream(manifest.dataset)).tasks
     by_name, by_digest = {task.name: task for task in tasks}, {task.digest: task for task in tasks}
     found = {member.task: by_name.get(member.task) or by_digest.get(member.digest) for member in run.members}
     if foreign := [f"task {name!r}" for name, task in found.items() if task is None]:
@@ -166,7 +166,7 @@ def _tasks(client: Client, manifest: JobSubmitted, run: Run) -> Mapping[str, Tas
     return {name: task for name, task in found.items() if task}
 
 
-def _batches(client: Client, job_id: str, run: Run, tasks: Mapping[str, Task], texts: Texts) -> Iterator[Batch]:
+def _batches(client: El, job_id: str, run: Run, tasks: Mapping[str, Task], texts: Texts) -> Iterator[Batch]:
     """What is not recorded yet, many trials at a time."""
     batch: Batch = []
     for task, trials in groupby(run.trials(), key=lambda trial: tasks[trial.task]):
@@ -178,13 +178,13 @@ def _batches(client: Client, job_id: str, run: Run, tasks: Mapping[str, Task], t
         yield batch
 
 
-def _missing(client: Client, job_id: str, task: Task, trials: Sequence[Trial], texts: Texts) -> Batch:
+def _missing(client: El, job_id: str, task: Task, trials: Sequence[Trial], texts: Texts) -> Batch:
     """The trials of a task that are not recorded, each in the next free attempt.
 
     Raises Conflict when a recorded one is not among them: it changed, or its folder is gone.
     """
     recorded: list[list[AnyFact]] = []
-    while past := client.ledger.stream(trial_stream(job_id, task.name, len(recorded) + 1)):
+    while past := client.stream(trial_stream(job_id, task.name, len(recorded) + 1)):
         recorded.append([one.entry.fact for one in past])
     new, count = [], len(recorded)
     for trial in (msgspec.structs.replace(trial, task=task.name) for trial in trials):

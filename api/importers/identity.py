@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from api.client import Client
+from api.el import El
 from api.importers.dataset import ref_part
 from api.importers.run import Options, Run, Source
 from ledger.digests import framed
@@ -73,14 +73,14 @@ def differing_terms(run: Run, asked: Asked, state: Job) -> list[str]:
     return [f"{what}: {before}, now {now}" for what, before, now in terms if before != now]
 
 
-def differences(client: Client, run: Run, asked: Asked, state: Job) -> list[str]:
+def differences(client: El, run: Run, asked: Asked, state: Job) -> list[str]:
     """What of a run is not as it was in an earlier import of the same id."""
     assert state.manifest is not None  # noqa: S101 - told to mypy; the caller has looked
     origin = state.sealed.origin if state.sealed else state.manifest.origin
     return differing_terms(run, asked, state) + _different_files(client, origin.sources, run.sources)
 
 
-def _different_files(client: Client, listing: str | None, sources: Sequence[Source]) -> list[str]:
+def _different_files(client: El, listing: str | None, sources: Sequence[Source]) -> list[str]:
     """Which source files differ from those of an earlier import, as far as its listing can still be read."""
     try:
         rows = msgspec.json.decode(client.artifacts.read_bytes(listing or "", max_bytes=LISTING_BYTES_MAX))

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from api.client import Client
+from api.el import El
 from api.importers import harbor, inspect_log, jsonl, lm_eval, swe_bench, tau2, tau_bench, terminal_bench
 from api.importers.files import PATH_SHOWN_MAX, real_path, shown
 from api.importers.growing import take_run
@@ -51,7 +51,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def import_path(
-    client: Client,
+    client: El,
     tool: str,
     path: Path,
     options: Options | None = None,
@@ -85,7 +85,7 @@ def import_path(
 class _Import:
     """The runs of one import, those that lie in another run last: by then it is known what they are copies of."""
 
-    def __init__(self, client: Client, options: Options, found: Recognised) -> None:
+    def __init__(self, client: El, options: Options, found: Recognised) -> None:
         self.jobs: list[Imported] = []
         self.refused = [_refused(path, refusal) for path, refusal in found.refused]
         self.read: set[Path] = set()

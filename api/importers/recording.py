@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from api.client import Client
+from api.el import El
 from api.importers.dataset import Target, dataset_of
 from api.importers.facts import Texts, rules_of
 from api.importers.identity import Asked, asked_of, differences, is_same
@@ -43,7 +43,7 @@ class Imported(msgspec.Struct, frozen=True):
     as_reported: dict[str, Scalar]
 
 
-def import_run(client: Client, run: Run, options: Options) -> Imported:
+def import_run(client: El, run: Run, options: Options) -> Imported:
     """Record a run as one job with all its facts, all or nothing. The same content again writes nothing.
 
     `dataset`, `runner` and `attempts` of the options override what the run says. Without `keep_artifacts` the source
@@ -57,7 +57,7 @@ def import_run(client: Client, run: Run, options: Options) -> Imported:
     for _ in range(TRIES_MAX):
         if unchanged := _find_earlier(client, run, asked):
             return unchanged
-        target = dataset_of(client.ledger, run, asked.dataset, asked.runner)
+        target = dataset_of(client, run, asked.dataset, asked.runner)
         listing = listing_of(run.sources)
         manifest = manifest_of(asked, target, origin_of(run, asked, listing))
         texts = Texts(client.artifacts)
@@ -67,7 +67,7 @@ def import_run(client: Client, run: Run, options: Options) -> Imported:
             return imported(manifest, "planned", count)
         keep_sources(client, run.sources if options.keep_artifacts else (), listing)
         try:
-            count = client.ledger.record_new(stored(batches, texts))
+            count = client.record_new(stored(batches, texts))
         except ConcurrentWrite:
             continue  # somebody recorded this run, its dataset or its runner meanwhile: look again
         return imported(manifest, "imported", count)
@@ -84,9 +84,9 @@ def kept_of(run: Run, options: Options) -> Run:
     )
 
 
-def _find_earlier(client: Client, run: Run, asked: Asked) -> Imported | None:
+def _find_earlier(client: El, run: Run, asked: Asked) -> Imported | None:
     """The job of this run, when it was imported before. Raises Conflict when it had other content then."""
-    state: job_rules.Job | None = client.ledger.state(job_stream(asked.job_id))
+    state: job_rules.Job | None = client.state(job_stream(asked.job_id))
     if state is None or state.manifest is None:
         return None
     if not is_same(client.project, run, asked, state):
@@ -128,10 +128,10 @@ def manifest_of(asked: Asked, target: Target, origin: Origin) -> JobSubmitted:
     )
 
 
-def first_batch(client: Client, manifest: JobSubmitted, target: Target, *more: Rule) -> Batch:
+def first_batch(client: El, manifest: JobSubmitted, target: Target, *more: Rule) -> Batch:
     """What of the catalogue is missing, and the job with its manifest and what more its stream is asked."""
     first: Batch = []
-    if client.ledger.state(runner_stream(manifest.runner)) is None:
+    if client.state(runner_stream(manifest.runner)) is None:
         runner = RunnerPublished(manifest.runner, "external")
         first.append((runner_stream(manifest.runner), [partial(catalogue_rules.publish_runner, runner=runner)]))
     if target.publish:
@@ -141,7 +141,7 @@ def first_batch(client: Client, manifest: JobSubmitted, target: Target, *more: R
     return [*first, (job_stream(manifest.job_id), [submit, *more])]
 
 
-def _batches(client: Client, run: Run, manifest: JobSubmitted, target: Target, texts: Texts) -> Iterator[Batch]:
+def _batches(client: El, run: Run, manifest: JobSubmitted, target: Target, texts: Texts) -> Iterator[Batch]:
     """Every stream of the run: what of the catalogue is missing, the job, then its trials, many at a time."""
     # A stream is given once, so the job's end stands before its trials; one transaction shows both at once.
     finish = partial(job_rules.finish_job, failed_trials=run.failed_trials)
@@ -168,7 +168,7 @@ def listing_of(sources: Sequence[Source]) -> bytes:
     return msgspec.json.encode(sorted(rows, key=lambda row: str(row["path"])))
 
 
-def keep_sources(client: Client, sources: Sequence[Source], listing: bytes) -> None:
+def keep_sources(client: El, sources: Sequence[Source], listing: bytes) -> None:
     """Store the list, and the files themselves. Raises BadInput when one is not what it was when it was read."""
     size_max = max((source.size for source in sources), default=0)
     _, *kept = client.artifacts.put_many([listing, *(source.file for source in sources)], max_bytes=size_max)

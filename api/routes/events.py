@@ -14,7 +14,7 @@ from api.http.bodies import strict
 from api.http.calls import List, ListCall, Read
 from api.http.problems import BadRequest
 from api.http.routes import Routes
-from api.live import PING_S, SEND_S_MAX, Live, Question, ping
+from api.live import END_S_MAX, PING_S, SEND_S_MAX, Live, Question, ping
 from api.pages import Event, EventPage, StreamsAnswer
 from api.routes.bodies import AskStreams
 from api.routes.queries import AfterPosition, BeforePosition, JobPath, Limit, TextQ, TrialPath
@@ -181,6 +181,7 @@ def _followed(call: ListCall, wanted: Wanted, question: Question, after: int) ->
         ping=PING_S,
         ping_message_factory=ping,  # type: ignore[arg-type]  # bytes are sent as they are
         send_timeout=SEND_S_MAX,
+        shutdown_grace_period=END_S_MAX,  # `follow` ends by itself, so that the answer is a whole one
         sep="\n",
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import appending, following, importing, jobs
+from tests.benchmarks import appending, following, importing, jobs, on_postgresql, proving, serving
 from tests.benchmarks.measuring import Line, Sizes
 from tests.benchmarks.stores import machine
 
@@ -26,6 +26,10 @@ BENCHMARKS: dict[str, Callable[[Path, Sizes], list[Line]]] = {
     "rebuild": following.rebuilding,
     "publish": jobs.publishing,
     "import": importing.importing,
+    "serve": serving.serving,
+    "verify": proving.verifying,
+    "pg-append": on_postgresql.appending,
+    "pg-catch-up": on_postgresql.following,
 }
 COLUMNS = ("name", "what", "ours", "against", "theirs", "ratio", "wanted", "")
 NUMBERS = ("ours", "theirs", "ratio")
@@ -46,8 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines: list[Line] = []
     with tempfile.TemporaryDirectory(dir=options.folder, prefix=".benchmarks-") as folder:
         Path(folder, ".gitignore").write_text("*\n", encoding="utf-8")
+        chosen = options.only or list(BENCHMARKS)
         header = machine(Path(folder))
-        for name in options.only or BENCHMARKS:
+        if any(name.startswith("pg-") for name in chosen):
+            header += f"; {on_postgresql.version()}"
+        for name in chosen:
             sys.stderr.write(f"measuring {name} ...\n")
             with tempfile.TemporaryDirectory(dir=folder) as own:
                 lines += BENCHMARKS[name](Path(own), sizes)

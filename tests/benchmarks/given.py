@@ -15,9 +15,9 @@ RUNNER = RunnerPublished("external@1", "external")
 PROJECT = "default"
 
 
-def client_in(home: Path) -> Client:
-    """A client on the store of a home folder, with a runner published."""
-    client = Client(Workspace(Settings(home=home, database_url=None, actor="benchmark")), PROJECT)
+def client_in(home: Path, database_url: str | None = None) -> Client:
+    """A client on the store of a home folder, or on a database elsewhere, with a runner published."""
+    client = Client(Workspace(Settings(home=home, database_url=database_url, actor="benchmark")), PROJECT)
     client.publish_runner(RUNNER)
     return client
 

@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
     name: str
     what: str
-    unit: Literal["entries/s", "tasks/s", "rows/s", "ms", "MB"]
+    unit: Literal["entries/s", "tasks/s", "rows/s", "requests/s", "ms", "MB"]
     ours: float
     against: str = ""
     other: float | None = None
