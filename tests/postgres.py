@@ -170,7 +170,7 @@ def _in_a_namespace_without_root() -> None:
 
 
 def _open_to_all(folder: Path) -> bool:
-    """Whether any user may come to a folder; a virtual environment below /root is closed to others."""
+    """Whether any user may come to a folder; one in the home folder of root is closed to others."""
     return all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents))
 
 

@@ -251,8 +251,8 @@ def regrade(
         say_json(done)
         return
     missing = f", {done.were_missing:,} of them missing before" if done.were_missing else ""
-    rewards = f"{done.changed:,} reward{'' if done.changed == 1 else 's'}"
-    say(f"job {done.id}: {rewards} corrected{missing}; {done.unchanged:,} held already")
+    changed = f"{done.changed:,} reward{'' if done.changed == 1 else 's'}"
+    say(f"job {done.id}: {changed} corrected{missing}; {done.unchanged:,} held already")
 
 
 @app.command()

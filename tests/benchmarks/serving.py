@@ -68,7 +68,7 @@ def _lines(raw: Sequence[float], rounds: dict[str, list[Load]]) -> list[Line]:
     p99_ms = Measured({name: [load.p99_s * 1000 for load in loads] for name, loads in rounds.items()})
     lines = [
         Line(
-            "serve-append", f"POST reports of one fact, {CLIENTS} clients", "requests/s", rates.median("report"),
+            "serve", f"POST reports of one fact, {CLIENTS} clients", "requests/s", rates.median("report"),
             "psycopg INSERT, one a commit", rates.median("raw"), rates.ratio("report", "raw"), Wanted("at least", 3),
         )
     ]  # fmt: skip
