@@ -70,9 +70,7 @@ def report(client: Client, trial_id: str, facts: Sequence[ReportedFact], *, toke
     except ClaimLapsed:
         keep_late_rewards(client, stream, facts, token=token)
         raise
-    if is_over(facts):
-        finish_job(client, slot.job_id, written)
-    return reported(facts, written)
+    return reported(facts, finish_job(client, slot.job_id, written) if is_over(facts) else written)
 
 
 def rules_of(facts: Sequence[ReportedFact]) -> list[Rule]:
@@ -96,10 +94,14 @@ def is_over(facts: Sequence[ReportedFact]) -> bool:
     return any(isinstance(fact, Ended | TrialReleased) for fact in facts)
 
 
-def finish_job(client: Client, job_id: str, written: Written) -> None:
-    """End the job if this was its last trial; for a repeat, too: whoever reported first may have died in between."""
-    if _may_be_over(client, job_id, written.position):
-        client.finish_job(job_id, position=written.position)
+def finish_job(client: Client, job_id: str, written: Written) -> Written:
+    """End the job if this was its last trial; for a repeat, too: whoever reported first may have died in between.
+
+    What was written, with a position that holds the job's end.
+    """
+    if _may_be_over(client, job_id, written.position) and client.finish_job(job_id, position=written.position):
+        return written._replace(position=client.ledger.head().size)
+    return written
 
 
 def reported(facts: Sequence[ReportedFact], written: Written) -> Reported:

@@ -70,7 +70,7 @@ class Reports:
         if isinstance(written, Exception):
             raise written
         if is_over(facts):
-            await run_in_threadpool(finish_job, client, slot.job_id, written)
+            written = await run_in_threadpool(finish_job, client, slot.job_id, written)
         return reported(facts, written)
 
     def _record(self, group: Sequence[_Report]) -> list[_Recorded]:
