@@ -146,7 +146,7 @@ class Client(El):
         if as_of is None:
             return self.ask(question)
         position = self.ask(lambda now: position_asked(now, self.project, as_of, reached=self.as_of))
-        with job_as_of(self.ledger.recorder, job_id, position) as connection:
+        with job_as_of(self.ledger.recorder, self.job_id(job_id), position) as connection:
             self.as_of = position
             return question(connection)
 
@@ -243,7 +243,6 @@ class Client(El):
         return self.ask(partial(question, project=self.project))
 
     def job(self, job_id: str, *, as_of: int | str | None = None) -> JobAnswer:
-        job_id = self.job_id(job_id)
         return self.ask_of(job_id, as_of, partial(answering.get_job, project=self.project, job_id=job_id))
 
     def result(
@@ -255,7 +254,6 @@ class Client(El):
         policy: str | None = None,
         as_of: int | str | None = None,
     ) -> ResultAnswer:
-        job_id = self.job_id(job_id)
         question = partial(answering.get_result, tasks_after=tasks_after, tasks_limit=tasks_limit, policy=policy)
         return self.ask_of(job_id, as_of, partial(question, project=self.project, job_id=job_id))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from api.cli.main import app, main
-from tests.given_doors import Served, served
+from tests.given_doors import ACTOR, Served, serving
 from tests.test_cli import Ran
 from tests.test_metrics import CASES
 from tests.test_metrics_three_ways import jsonl_of
@@ -63,7 +63,7 @@ READING = (
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("cli")) as store:
+    with serving(tmp_path_factory.mktemp("cli")) as store:
         yield store
 
 
@@ -92,17 +92,17 @@ def at(monkeypatch: pytest.MonkeyPatch, store: Served, tmp_path: Path) -> Callab
     """Set the environment for a fresh project behind a door; its name and key."""
 
     def at(door: str) -> tuple[str, str]:
-        project, key = store.project()
-        monkeypatch.setenv("EL_PROJECT", project)
-        monkeypatch.setenv("EL_ACTOR", "key:tests")
+        fresh = store.project()
+        monkeypatch.setenv("EL_PROJECT", fresh.project)
+        monkeypatch.setenv("EL_ACTOR", ACTOR)
         if door == "store":
             monkeypatch.delenv("EL_API_URL", raising=False)
             monkeypatch.setenv("EL_HOME", str(store.workspace.home))
         else:
             monkeypatch.setenv("EL_API_URL", store.url)
-            monkeypatch.setenv("EL_API_KEY", key)
+            monkeypatch.setenv("EL_API_KEY", fresh.key)
             monkeypatch.setenv("EL_HOME", str(tmp_path / "client"))
-        return project, key
+        return fresh.project, fresh.key
 
     return at
 

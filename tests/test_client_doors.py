@@ -31,7 +31,7 @@ from ledger.facts.trial import Slot, trial_stream
 from ledger.rules import catalogue as catalogue_rules
 from tests import import_runs, postgres
 from tests.given import digest_of, faults_of_log
-from tests.given_doors import Served, served
+from tests.given_doors import Served, serving
 
 DOORS = ("store-sqlite", "http-sqlite", "store-postgresql", "http-postgresql")
 RUNNER = RunnerPublished("harness@1", "external", (Parameter("model", False, "none"), Parameter("token", False, "")))
@@ -50,7 +50,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
             if database not in made:
                 home = tmp_path_factory.mktemp(database)
                 url = postgres.fresh_url() if database == "postgresql" else None
-                made[database] = stack.enter_context(served(home, database_url=url))
+                made[database] = stack.enter_context(serving(home, url))
             return made[database]
 
         yield store_of
@@ -61,13 +61,13 @@ def el(request: pytest.FixtureRequest, stores: Stores, tmp_path: Path) -> Iterat
     """A fresh project behind each door."""
     door, _, database = request.param.partition("-")
     store = stores(database)
-    project, key = store.project()
+    fresh = store.project()
     if door == "store":
-        yield store.store(project)
+        yield fresh.client
     else:
-        with store.http(project, key, home=tmp_path / "client") as client:
+        with fresh.el(home=tmp_path / "client") as client:
             yield client
-    assert faults_of_log(store.workspace.engine, project) == []
+    assert faults_of_log(store.workspace.engine, fresh.project) == []
 
 
 def published(el: El) -> None:

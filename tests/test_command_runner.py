@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from given_commands import REWARD_1, is_alive, runner_of, task_folders, until
 
 from api.runners import command, keeping, sandbox
 from api.runners.command import Outcome, run_trial
@@ -40,6 +39,7 @@ from ledger.facts.trial import (
 )
 from ledger.rules.asking import rules_returning
 from ledger.rules.trial import Trial, evolve
+from tests.given_commands import REWARD_1, is_alive, runner_of, task_folders, until
 
 JOB_ID = "6f1f4c1e-7f5b-4a51-9d2c-0f3f5f0d9a11"
 SECRET = "sk-live-0123456789abcdef"

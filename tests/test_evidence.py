@@ -22,7 +22,7 @@ from ledger.tiles import Tiles
 from projections.snapshots import fold_numbers
 from tests.given import SHA_A
 from tests.given_commands import runner_of
-from tests.given_doors import served
+from tests.given_doors import Door, serving
 from tests.given_proofs import client_with_log
 
 REWARDS = {("t1", 1): 1.0, ("t1", 2): 0.0, ("t2", 1): 1.0, ("t2", 2): 1.0, ("t3", 1): 0.25}
@@ -244,16 +244,16 @@ def test_the_same_over_http(tmp_path: Path) -> None:
         trial.reward(1.0)
     snapshot = store.add_snapshot(job).snapshot
     store.workspace.engine.dispose()
-    with served(home) as server:
-        key = server.store("default").issue_key("reader", ["read", "publish"]).key
-        with server.http("default", key, home=tmp_path / "mine") as http:
+    with serving(home) as server:
+        door = Door(server, "default", ("read", "publish"))
+        with door.el(home=tmp_path / "mine") as http:
             pin = tmp_path / "pin.json"
             checked = proving.verify_served(http, pin)
             assert checked.faults == []
             found = http.checkpoint()
             assert (checked.entries, checked.root) == (found.size, found.root)
-            assert http.inclusion_proof(7) == server.store("default").inclusion_proof(7)
-            assert http.consistency_proof(100) == server.store("default").consistency_proof(100)
+            assert http.inclusion_proof(7) == door.client.inclusion_proof(7)
+            assert http.consistency_proof(100) == door.client.consistency_proof(100)
             witness = SigningKey("witness.example", bytes(range(32)))
             cosigned = proving.witness(http, found.checkpoint, tmp_path / "witness.json", witness)
             assert http.add_cosignatures(str(cosigned)).checkpoint == str(cosigned)

@@ -22,7 +22,7 @@ from ledger.facts.catalogue import Parameter, RunnerPublished, Task
 from ledger.facts.trial import ArtifactPersisted, RewardRecorded, TrialStarted, TrialSucceeded
 from tests import import_runs
 from tests.given import digest_of, faults_of_log
-from tests.given_doors import Served, served
+from tests.given_doors import Served, serving
 from tests.lossy_proxy import Loss, LossyProxy, Request
 
 LOSSES: tuple[Loss, ...] = get_args(Loss)
@@ -47,7 +47,7 @@ Method = Callable[[Given], Any]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("lost")) as store:
+    with serving(tmp_path_factory.mktemp("lost")) as store:
         yield store
 
 
@@ -143,17 +143,17 @@ def undisturbed(store: Served, folder: Path, method: Method) -> tuple[Any, Count
 
 def tried(store: Served, folder: Path, method: Method, loses: Callable[[Request], Loss | None]) -> Any:
     """What a method answers and what it leaves in the log, when things are lost on the way."""
-    project, key = store.project()
-    direct = store.store(project)
+    door = store.project()
+    direct = door.client
     direct.publish_runner(RUNNER)
     direct.publish_dataset("arith@1", TASKS, runner=RUNNER.ref)
     job = direct.submit_job("arith@1", attempts=2, request_id="given").id
     (ours,) = direct.claim("w/0", slots=1, job_id=job, lease_s=600.0).claims
     folder.mkdir(parents=True)
-    with LossyProxy(store.url, loses) as proxy, store.http(project, key, url=proxy.url, home=folder) as el:
+    with LossyProxy(store.url, loses) as proxy, door.el(url=proxy.url, home=folder) as el:
         answer = method(Given(el, direct, folder, job, ours.trial_id, ours.token))
         lost = len(proxy.lost)
-    assert faults_of_log(store.workspace.engine, project) == []
+    assert faults_of_log(store.workspace.engine, door.project) == []
     return answer, left_by(direct), lost
 
 
@@ -239,10 +239,10 @@ def forget_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_that_stays_away_is_named_in_one_sentence(store: Served) -> None:
     """After its tries the client says which server did not answer and what to do; the key is in no message."""
-    project, key = store.project()
+    door = store.project()
     with (
         LossyProxy(store.url, lambda _request: "the connection") as proxy,
-        store.http(project, key, url=proxy.url) as el,
+        door.el(url=proxy.url) as el,
     ):
         with pytest.raises(EvalLedgerError) as away:
             el.jobs()
@@ -254,4 +254,4 @@ def test_a_server_that_stays_away_is_named_in_one_sentence(store: Served) -> Non
     while error:
         shown.append(repr(error))
         error = error.__cause__ or error.__context__
-    assert not any(key in text for text in shown)
+    assert not any(door.key in text for text in shown)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.given import digest_of
-from tests.serving_given import Door, Served, serving
+from tests.given_doors import Door, Served, serving
 
 TASKS = [[name, digest_of(name)] for name in ("add-1", "add-2", "add-3")]
 

@@ -13,7 +13,7 @@ from ledger.facts.job import job_id_for
 from ledger.facts.trial import trial_id_for
 from tests import postgres
 from tests.given import digest_of
-from tests.serving_given import Door, Served, serving
+from tests.given_doors import Door, Served, serving
 
 JOB = {"dataset": "arith@1", "attempts": 1}
 

@@ -9,7 +9,7 @@ import pytest
 
 from api.pages import StandingAnswer
 from tests import postgres
-from tests.serving_given import Door, Served, serving
+from tests.given_doors import Door, Served, serving
 
 JOB = {"dataset": "arith@1", "attempts": 2}
 

@@ -16,7 +16,7 @@ from ledger.facts.leaderboard import SnapshotAdded
 from tests import postgres
 from tests.given import JOB
 from tests.given_boards import Bench
-from tests.serving_given import Door, Served, serving
+from tests.given_doors import Door, Served, serving
 
 REWARDS: dict[str, list[float | None]] = {"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [0.0, None]}
 

@@ -16,7 +16,7 @@ from httpx_sse import connect_sse
 from sqlalchemy.pool import QueuePool
 
 from tests import postgres
-from tests.serving_given import Door, Served, serving
+from tests.given_doors import Door, Served, serving
 
 JOB = {"dataset": "arith@1", "attempts": 1}
 FOLLOW = {"Accept": "text/event-stream"}

@@ -15,7 +15,7 @@ import pytest
 from api.uploads import KEPT_S, Uploads
 from ledger.artifacts import TEMPS
 from ledger.errors import NotAllowed
-from tests.serving_given import Door, Served, serving
+from tests.given_doors import Door, Served, serving
 
 BIG = bytes(range(256)) * 4096 * 5  # 5 MiB
 BYTES = {"Content-Type": "application/octet-stream"}

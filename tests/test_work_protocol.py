@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from given_commands import until
-from given_doors import Served, served
 
 from api.answers import Claim, LeftBehind
 from api.client import Client
@@ -34,8 +32,10 @@ from ledger.rules import trial as rules
 from projections.following import rebuild
 from projections.models import READ_MODELS
 from projections.replay import recompute
-from tests import postgres
+from tests import given_doors, postgres
 from tests.given import SHA_A
+from tests.given_commands import until
+from tests.given_doors import Served, serving
 
 ROOT = Path(__file__).parent.parent
 SECRET = "sk-live-0123456789abcdef"
@@ -74,32 +74,28 @@ class Door(NamedTuple):
     kind: str
     el: El
     store: Client
-    served: Served
-    key: str
+    behind: given_doors.Door
 
     def another(self) -> El:
         """A second client, as another process would have."""
         if self.kind == "embedded":
-            settings = Settings(
-                home=self.served.workspace.home, database_url=self.served.workspace.settings.database_url
-            )
-            return Client(Workspace(settings), self.el.project)
-        return self.served.http(self.el.project, self.key)
+            return Client(Workspace(self.store.workspace.settings), self.el.project)
+        return self.behind.el()
 
     def argv(self) -> list[str]:
-        place = str(self.served.workspace.home) if self.kind == "embedded" else self.served.url
-        return [self.kind, place, self.el.project, self.key]
+        place = str(self.store.workspace.home) if self.kind == "embedded" else self.behind.served.url
+        return [self.kind, place, self.el.project, self.behind.key]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("work")) as one:
+    with serving(tmp_path_factory.mktemp("work")) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def server_on_postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("work"), database_url=postgres.fresh_url()) as one:
+    with serving(tmp_path_factory.mktemp("work"), postgres.fresh_url()) as one:
         yield one
 
 
@@ -107,10 +103,10 @@ def server_on_postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 def door(request: pytest.FixtureRequest) -> Door:
     on_postgresql = request.param == "http on postgresql"
     server: Served = request.getfixturevalue("server_on_postgresql" if on_postgresql else "server")
-    project, key = server.project()
-    store = server.store(project)
-    el: El = store if request.param == "embedded" else server.http(project, key)
-    return Door("embedded" if request.param == "embedded" else "http", el, store, server, key)
+    behind = server.project()
+    if request.param == "embedded":
+        return Door("embedded", behind.client, behind.client, behind)
+    return Door("http", behind.el(), behind.client, behind)
 
 
 # What depends on how the store keeps writers apart is tried on PostgreSQL, too.

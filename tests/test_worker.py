@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from given_commands import client_at, is_alive, job_of, published, runner_of, task_folders, until
-from given_doors import served
 
 from api.answers import Claim, Claimed, LeftBehind
 from api.client import Client
@@ -40,6 +38,8 @@ from ledger.facts.trial import (
     TrialSucceeded,
     trial_stream,
 )
+from tests.given_commands import client_at, is_alive, job_of, published, runner_of, task_folders, until
+from tests.given_doors import Door, serving
 
 ROOT = Path(__file__).parent.parent
 SECRET = "sk-live-0123456789abcdef"
@@ -603,17 +603,53 @@ def test_without_a_guard_they_run_on(
 
 # --- over HTTP ----------------------------------------------------------------------------------------------
 
-REMOTE_WORKER = """
+# So many workers, each a process of its own, made of one that has loaded everything; says their pids, then how they ended.
+REMOTE_WORKERS = """
+import os
 import sys
 from pathlib import Path
 from api.http_client import HttpClient
 from api.runners.sources import Source
 from api.runners.worker import Worker
-url, key, project, job_id, files, lease_s = sys.argv[1:]
-el = HttpClient(url, key=key, project=project)
-worker = Worker(el, slots=2, lease_s=float(lease_s), files={"tasks@1": Source("folder", Path(files))})
-print(worker.run(job_id), flush=True)
+url, key, project, job_id, files, lease_s, count = sys.argv[1:]
+pids = []
+for _ in range(int(count)):
+    if not (pid := os.fork()):
+        el = HttpClient(url, key=key, project=project)
+        worker = Worker(el, slots=2, lease_s=float(lease_s), files={"tasks@1": Source("folder", Path(files))})
+        print(worker.run(job_id), flush=True)
+        sys.exit()
+    pids.append(pid)
+print(*pids, flush=True)
+print(*(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
 """
+
+
+class Remote:
+    """Workers on a job over HTTP, with a copy of its files."""
+
+    def __init__(self, door: Door, job_id: str, files: Path, *, lease_s: float, count: int = 1) -> None:
+        words = (door.served.url, door.key, door.project, job_id, files, lease_s, count)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", REMOTE_WORKERS, *map(str, words)],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert self._process.stdout
+        self.pids = [int(pid) for pid in self._process.stdout.readline().split()]
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            for pid in self.pids:
+                os.kill(pid, signal.SIGKILL)
+            self._process.wait(10)
+
+    def ended(self, within_s: float = 60.0) -> tuple[str, list[int]]:
+        """What they said, and their exit codes."""
+        said, _ = self._process.communicate(timeout=within_s)
+        return said, [int(code) for code in said.splitlines()[-1].split()]
 
 
 def test_a_suspended_worker_overwrites_nothing_when_it_wakes(tmp_path: Path) -> None:
@@ -621,25 +657,20 @@ def test_a_suspended_worker_overwrites_nothing_when_it_wakes(tmp_path: Path) -> 
 
     Over HTTP: a process that is suspended in a transaction of its own keeps all others out of SQLite.
     """
-    with served(tmp_path / "el") as server:
-        project, key = server.project()
-        store = server.store(project)
+    with serving(tmp_path / "el") as server:
+        door = server.project()
+        store = door.client
         wait = f"until test -e {tmp_path}/go; do sleep 0.02; done"
         job_id = job_of(store, tmp_path / "d", runner_of(noting(tmp_path, wait)))
-        argv = [sys.executable, "-c", REMOTE_WORKER, server.url, key, project, job_id, str(tmp_path / "d"), "1"]
-        worker = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        try:
+        with Remote(door, job_id, tmp_path / "d", lease_s=1.0) as remote:
             until(lambda: lines_of(tmp_path / "pid.t1.1"), within_s=60)
-            worker.send_signal(signal.SIGSTOP)
+            os.kill(remote.pids[0], signal.SIGSTOP)
             until(claims_of(store, "other").look_about, within_s=30)
             (tmp_path / "go").touch()
             pid = int((tmp_path / "pid.t1.1").read_text())
             until(lambda: not is_alive(pid))
-            worker.send_signal(signal.SIGCONT)
-            said, _ = worker.communicate(timeout=60)
-        finally:
-            worker.kill()
-            worker.wait()
+            os.kill(remote.pids[0], signal.SIGCONT)
+            said, _ = remote.ended()
         assert "lost=1" in said
         facts = facts_of(store, job_id, "t1")
         assert facts[2] == TrialFailed("LeaseLapsed", "agent")
@@ -650,31 +681,23 @@ def test_a_suspended_worker_overwrites_nothing_when_it_wakes(tmp_path: Path) -> 
 
 def test_eight_remote_workers_run_every_slot_once_though_some_are_killed(tmp_path: Path) -> None:
     """Over HTTP, with their own copies of the files and a secret: each slot ends once and none is run twice."""
-    with served(tmp_path / "el") as server:
-        project, key = server.project()
-        el = server.http(project, key)
+    with serving(tmp_path / "el") as server:
+        door = server.project()
+        el, store = door.el(), door.client
         runner = runner_of(
             noting(tmp_path, f"sleep 0.3; test ${{#KEY}} = {len(SECRET)}"), parameters=[Parameter("KEY", True)]
         )
-        names = [f"t{n}" for n in range(16)]
+        names = [f"t{n}" for n in range(24)]
         el.publish_runner(runner)
         el.publish_dataset("tasks@1", task_folders(tmp_path / "d", names), runner=runner.ref)
         el.create_profile("p@1", {}, {"KEY": SECRET})
         job_id = el.submit_job("tasks@1", profile="p@1").id
-        argv = [sys.executable, "-c", REMOTE_WORKER, server.url, key, project, job_id, str(tmp_path / "d"), "3"]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        workers = [subprocess.Popen(argv, cwd=ROOT, **pipes) for _ in range(8)]
-        try:
+        with Remote(door, job_id, tmp_path / "d", lease_s=3.0, count=8) as remote:
             until(lambda: len(lines_of(tmp_path / "ran")) >= 4, within_s=60)
-            for worker in workers[:2]:
-                worker.kill()
-            said = [worker.communicate(timeout=90)[0] for worker in workers[2:]]
-            assert [worker.returncode for worker in workers[2:]] == [0] * 6, said
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
-        store = server.store(project)
+            for pid in remote.pids[:2]:
+                os.kill(pid, signal.SIGKILL)
+            said, codes = remote.ended(90)
+        assert codes == [-signal.SIGKILL] * 2 + [0] * 6, said
         kinds = {name: [type(fact) for fact in facts_of(store, job_id, name)] for name in names}
         assert all(sum(kind in (TrialSucceeded, TrialFailed) for kind in kinds[name]) == 1 for name in names), kinds
         ran = Counter(lines_of(tmp_path / "ran"))

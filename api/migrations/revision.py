@@ -70,7 +70,7 @@ def revision_of(engine: Engine) -> str | None:
         # No such table, in each driver's own words, or a real trouble: looking for the table tells which.
         with reading(engine) as connection:
             if sa.inspect(connection).has_table(alembic_version.name):
-                raise
+                return connection.execute(query).scalar()  # made meanwhile, or the trouble is raised again
         return None
 
 

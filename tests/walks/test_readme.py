@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -50,13 +51,36 @@ def test_the_main_command_works_in_a_fresh_clone(tmp_path: Path) -> None:
 
 
 def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
-    """The blocks of the tour run one after the other, in one shell, in a clean folder; then the Python does."""
+    """The blocks of the tour run one after the other, in one shell, in a clean folder; then a server, then Python."""
     script = "\n".join(text for name, text in BLOCKS if name == "tour")
     printed = shell(script, tmp_path, PATH=f"{BIN}:{os.environ['PATH']}")
     assert "score 60%" in printed
+    assert "0 (was 1)" in printed
+    assert "revised since: now score 75%" in printed
+    assert "the evidence holds" in printed
+    _serve(tmp_path)
     (python,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     (tmp_path / "tour.py").write_text(python)
     assert "scored=1" in shell(f"{BIN / 'python'} tour.py", tmp_path)
+
+
+def _serve(folder: Path) -> None:
+    """The server's block with a free port for 8000, then the client's, then the end of the server."""
+    named = dict(BLOCKS)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    script = f"""{named["tour server"]}
+SERVER=$!
+trap 'kill $SERVER && wait $SERVER' EXIT
+for _ in $(seq 300); do
+  python -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:{port}/health/ready")' 2> /dev/null && break
+  sleep 0.1
+done
+{named["tour client"].replace(":8000", f":{port}")}"""
+    printed = shell(script, folder, PATH=f"{BIN}:{os.environ['PATH']}", EL_PORT=port)
+    assert "add #1: succeeded, reward 1" in printed
+    assert "key ci opens nothing any more" in printed
 
 
 def _index() -> dict[str, str]:
