@@ -6,9 +6,11 @@ for a module or so; each test takes a project of its own in it, with a key.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,7 +40,9 @@ from tests.given import digest_of, fresh_project
 READY_S_MAX = 20.0
 EVERY_SCOPE = ("submit", "report", "read", "publish", "admin")
 ACTOR = "key:tests"
-EL = Path(sys.executable).parent / "el"
+# Nothing here speaks TLS, and to load the machine's certificates takes longer than most requests.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+MAIN = "from api.cli.main import main; main()"
 
 
 class Door:
@@ -58,7 +62,8 @@ class Door:
 
     def with_key(self, key: str) -> httpx.Client:
         """An HTTP client for the project with another key."""
-        return httpx.Client(base_url=self.base, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.Client(base_url=self.base, headers=headers, timeout=30, verify=NO_TLS)
 
     def el(self, *, url: str | None = None, home: Path | None = None) -> HttpClient:
         """A client of the server; `home` keeps what the client's machine remembers."""
@@ -135,16 +140,19 @@ def _without_sync(connection: Any, _record: Any) -> None:
 
 
 class Process:
-    """`el serve` in a process of its own; `log` is where its log goes."""
+    """`el serve` in a process of its own; `log` is where its log goes. A twin gives Python that is run in it before."""
 
-    def __init__(self, home: Path, *options: str, **environ: str) -> None:
+    def __init__(self, home: Path, *options: str, sabotage: str = "", **environ: str) -> None:
         self.home = home
         self.log = home.parent / "log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("EL_")}
         self.process = subprocess.Popen(
-            [EL, "serve", "--port", "0", *options], env=inherited | {"EL_HOME": str(home)} | environ, text=True,
-            stdout=subprocess.PIPE, stderr=self.log.open("a"),
-        )  # fmt: skip
+            [sys.executable, "-c", f"{sabotage}\n{MAIN}", "serve", "--port", "0", *options],
+            env=inherited | {"EL_HOME": str(home)} | environ,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=self.log.open("a"),
+        )
 
     @cached_property
     def url(self) -> str:
@@ -156,7 +164,12 @@ class Process:
     @cached_property
     def client(self) -> httpx.Client:
         """For requests to it."""
-        return httpx.Client(base_url=self.url, timeout=30)
+        return httpx.Client(base_url=self.url, timeout=30, verify=NO_TLS)
+
+    def said(self) -> list[dict[str, Any]]:
+        """What it logged."""
+        lines = (line for line in self.log.read_text().splitlines() if line.startswith("{"))
+        return [json.loads(line) for line in lines]
 
     def end(self, how: signal.Signals = signal.SIGTERM, *, within_s: float = 20) -> int:
         """Tell it to stop; its exit code."""

@@ -232,7 +232,7 @@ def two_at_work(tmp_path: Path, *options: str) -> tuple[Process, Process, Ledger
     ledger = Ledger(Workspace(settings).engine, "p")
     submit(ledger)
     both = [Process(settings.url, settings.home, *options) for _ in range(2)]
-    for number in range(20):
+    for number in range(15):
         ledger.recorder.append(rows_of([f"t-{number}"]))
         time.sleep(0.1)
     return both[0], both[1], ledger

@@ -15,7 +15,7 @@ from api.settings import Settings
 from ledger.errors import BadInput
 
 PAGE = (Path(__file__).parent.parent / "docs" / "operations.md").read_text()
-OUTSIDE = {"EL_SECRET_KEY"}  # read where it is needed, so that no Settings ever holds it
+OUTSIDE = {"EL_SECRET_KEY", "EL_SIGNING_KEY"}  # read where it is needed, so that no Settings ever holds it
 
 
 def block(language: str) -> str:

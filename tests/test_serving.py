@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,42 +21,27 @@ from api.wiring import Workspace
 from ledger.database import writing
 from ledger.errors import BadInput, NotAllowed
 from projections.following import positions
-from tests import postgres
 from tests.given_commands import until
+from tests.given_doors import Process
 from tests.test_cli import El, el  # noqa: F401 - the fixture
-
-EL = Path(sys.executable).parent / "el"
-
-
-class Served:
-    """`el serve` in a process of its own."""
-
-    def __init__(self, home: Path, *options: str, **environ: str) -> None:
-        self.home = home
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("EL_")}
-        self.process = subprocess.Popen(
-            [EL, "serve", "--port", "0", *options], env=inherited | {"EL_HOME": str(home)} | environ, text=True,
-            stdout=subprocess.PIPE, stderr=(home.parent / "log").open("a"),
-        )  # fmt: skip
-        assert self.process.stdout
-        self.first_line = self.process.stdout.readline()
-        found = re.search(r"http://\S+", self.first_line)
-        self.url = found.group() if found else ""
-        self.client = httpx.Client(base_url=self.url, timeout=30)
-
-    def end(self, how: signal.Signals = signal.SIGTERM, *, within_s: float = 20) -> int:
-        """Tell it to stop; its exit code."""
-        self.process.send_signal(how)
-        return self.process.wait(within_s)
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    served = Served(tmp_path / "home", "--insecure-local", EL_SHUTDOWN_S="2", EL_METRICS_KEY="scrape")
-    assert served.url, (tmp_path / "log").read_text()
+def served(tmp_path: Path) -> Iterator[Process]:
+    served = Process(tmp_path / "home", "--insecure-local", EL_SHUTDOWN_S="2")
+    assert served.url, served.log.read_text()
     yield served
     served.process.kill()
     served.process.wait()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """One for tests that leave it as it was for the next."""
+    served = Process(tmp_path_factory.mktemp("shared") / "home", "--insecure-local", EL_METRICS_KEY="scrape")
+    assert served.url, served.log.read_text()
+    yield served
+    assert served.end() == 0
 
 
 @pytest.mark.parametrize(
@@ -118,37 +99,24 @@ def test_an_address_of_another_machine_is_refused() -> None:
         serving.bind("192.0.2.7", 0)
 
 
-def test_one_process_serves_a_file(served: Served) -> None:
+def test_one_process_serves_a_file(served: Process) -> None:
     """On SQLite a second server is refused, until the first has ended."""
-    second = Served(served.home, "--insecure-local")
+    second = Process(served.home, "--insecure-local")
     assert second.process.wait(20) == 1
+    assert "serves" in second.log.read_text().splitlines()[-1]
     assert served.end() == 0
-    third = Served(served.home, "--insecure-local")
-    assert third.url
-    assert third.end() == 0
-
-
-def test_any_number_serves_postgresql(tmp_path: Path) -> None:
-    """Two servers on one database: what one has answered for, the other shows."""
-    url = postgres.fresh_url()
-    both = [Served(tmp_path / "home", "--insecure-local", EL_DATABASE_URL=url) for _ in range(2)]
-    try:
-        made = both[0].client.post("/v1/projects/default/profiles", json={"ref": "a@1", "params": {}, "secrets": {}})
-        assert made.status_code == 201, made.text
-        position = made.json()["position"]
-        seen = both[1].client.get("/v1/projects/default/profiles", params={"min_position": position})
-        assert [profile["ref"] for profile in seen.json()["profiles"]] == ["a@1"]
-    finally:
-        assert [one.end() for one in both] == [0, 0]
+    with serving.only_process_of(Workspace(Settings(home=served.home))):
+        pass
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_in_order_while_it_is_written_to(served: Served, how: signal.Signals) -> None:
-    """Eight clients write and one follows the log: after the signal it ends with 0 in time, the stream ends, and every
-    write that was answered is in the log.
+def test_it_ends_in_order_while_it_is_written_to(served: Process, how: signal.Signals) -> None:
+    """Eight clients write and one follows the log: after the signal it ends with 0 in time, the stream ends as a whole
+    answer does, no library complains, and every write that was answered is in the log.
     """
     answered: list[str] = []
     streamed: list[str] = []
+    ended: list[str] = []
 
     def write(writer: int) -> None:
         with suppress(httpx.HTTPError), httpx.Client(base_url=served.url, timeout=30) as client:
@@ -161,11 +129,9 @@ def test_it_ends_in_order_while_it_is_written_to(served: Served, how: signal.Sig
 
     def follow() -> None:
         events = {"Accept": "text/event-stream"}
-        with (
-            suppress(httpx.HTTPError),
-            httpx.stream("GET", f"{served.url}/v1/projects/default/events", headers=events, timeout=30) as stream,
-        ):
+        with httpx.stream("GET", f"{served.url}/v1/projects/default/events", headers=events, timeout=30) as stream:
             streamed.extend(line for line in stream.iter_lines() if line.startswith("id:"))
+        ended.append("whole")  # a stream that is cut off raises
 
     threads = [Thread(target=write, args=(writer,)) for writer in range(8)] + [Thread(target=follow)]
     for thread in threads:
@@ -181,9 +147,11 @@ def test_it_ends_in_order_while_it_is_written_to(served: Served, how: signal.Sig
     written = {recorded.entry.stream for recorded in workspace.ledger("default").entries()}
     assert {f"profile/{ref}" for ref in answered} <= written
     assert streamed
+    assert ended == ["whole"]
+    assert [line for line in served.said() if line["event"] == "library"] == []
 
 
-def test_a_request_that_does_not_end_is_cut_off(served: Served) -> None:
+def test_a_request_that_does_not_end_is_cut_off(served: Process) -> None:
     """A client that never sends the rest of its body keeps the server no longer than EL_SHUTDOWN_S and a little."""
     host, port = served.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as slow:
@@ -195,7 +163,7 @@ def test_a_request_that_does_not_end_is_cut_off(served: Served) -> None:
         assert 1 < time.monotonic() - started < 10
 
 
-def test_readiness_tells_of_read_models_that_stand_still(served: Served) -> None:
+def test_readiness_tells_of_read_models_that_stand_still(served: Process) -> None:
     """Live stays 200; ready turns 503 with a reason that names no project, and back after a rebuild is possible."""
     assert served.client.get("/health/ready").json() == {"status": "ok"}
     served.client.get("/v1/projects/default")
@@ -210,30 +178,34 @@ def test_readiness_tells_of_read_models_that_stand_still(served: Served) -> None
     assert served.client.get("/health/live").status_code == 200
 
 
-def test_numbers_by_project_are_for_who_has_the_key_of_metrics(served: Served) -> None:
+def test_numbers_by_project_are_for_who_has_the_key_of_metrics(shared: Process) -> None:
     """Anybody sees totals; names of projects are shown with EL_METRICS_KEY only."""
-    served.client.post("/v1/projects", json={"name": "hidden-project"})
-    served.client.get("/v1/projects/default")
-    opened = served.client.get("/metrics").text
+    shared.client.post("/v1/projects", json={"name": "hidden-project"})
+    shared.client.get("/v1/projects/default")
+    opened = shared.client.get("/metrics").text
     assert "el_log_entries" in opened
     for wrong in ("", "Bearer", "Bearer scrap", "Basic scrape", "Bearer é"):
-        assert "project=" not in served.client.get("/metrics", headers={"Authorization": wrong.encode()}).text
-    shown = served.client.get("/metrics", headers={"Authorization": "Bearer scrape"}).text
+        assert "project=" not in shared.client.get("/metrics", headers={"Authorization": wrong.encode()}).text
+    shown = shared.client.get("/metrics", headers={"Authorization": "Bearer scrape"}).text
     assert 'el_project_log_entries{project="default"} 1.0' in shown
+
+
+def test_a_stream_that_is_cut_off_would_be_seen(tmp_path: Path) -> None:
+    """Twin: streams that are left to their library when the server stops end in the middle, and a library complains."""
+    sabotage = "import api.live, api.routes.events; api.live.CHECK_S, api.routes.events.END_S_MAX = 60, 0"
+    served = Process(tmp_path / "home", "--insecure-local", sabotage=sabotage)
+    events = {"Accept": "text/event-stream"}
+    with served.client.stream("GET", "/v1/projects/default/events", headers=events) as stream:
+        served.process.send_signal(signal.SIGTERM)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(stream.iter_lines())
+    assert served.process.wait(20) == 0
+    assert [line for line in served.said() if line["event"] == "library"]
 
 
 def test_without_uvicorns_own_end_the_exit_code_would_be_the_signals(tmp_path: Path) -> None:
     """Twin: with uvicorn's way of taking signals the process dies of the signal, which the test above would see."""
-    code = (
-        "import uvicorn, api.serving as s; del s._Server.capture_signals;"
-        "import sys; sys.argv = ['el', 'serve', '--port', '0', '--insecure-local'];"
-        "from api.cli.main import main; main()"
-    )
-    environ = {**os.environ, "EL_HOME": str(tmp_path / "home")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert process.stdout
-    assert process.stdout.readline()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == -signal.SIGTERM
+    sabotage = "import uvicorn, api.serving; del api.serving._Server.capture_signals"
+    served = Process(tmp_path / "home", "--insecure-local", sabotage=sabotage)
+    assert served.url
+    assert served.end() == -signal.SIGTERM

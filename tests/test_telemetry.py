@@ -107,6 +107,15 @@ def test_requests_are_counted_by_route_and_status(served: Served) -> None:
     assert served.sample("el_http_requests_running") == 0
 
 
+def test_how_many_writes_share_a_commit_is_counted(served: Served) -> None:
+    """Prometheus shows how many commits there were and how many writes they held, by size."""
+    for count in (1, 3, 500):
+        served.telemetry.committed(count)
+    assert served.sample("el_group_commit_writes_count") == 3
+    assert served.sample("el_group_commit_writes_sum") == 504
+    assert served.sample("el_group_commit_writes_bucket", le="5.0") == 2
+
+
 def test_what_libraries_log_is_told_without_values() -> None:
     """A record of uvicorn or asyncio becomes a line with its fixed text; its arguments and errors stay out."""
     said = io.StringIO()

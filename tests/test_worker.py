@@ -603,7 +603,7 @@ def test_without_a_guard_they_run_on(
 
 # --- over HTTP ----------------------------------------------------------------------------------------------
 
-# So many workers, each a process of its own, made of one that has loaded everything; says their pids, then how they ended.
+# So many workers, each a process forked from one that has loaded everything; says their pids, and how they ended.
 REMOTE_WORKERS = """
 import os
 import sys

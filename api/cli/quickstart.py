@@ -40,8 +40,9 @@ def quickstart(project: Project = None) -> None:
     say(
         "",
         "try next",
+        f"  el explain {short}             why the score is that number, down to the entries behind it",
         f"  el job get {short}             what was asked for, frozen",
         f"  el job trials {short}          every trial with its signals side by side",
         f"  el audit events --job {short}  the events the numbers are made of",
-        "  el projection rebuild           drop the answers and build them again from the events",
+        "  el replay                       recompute every stored number from the events, and say what differs",
     )

@@ -114,9 +114,10 @@ def backup(
         say_json(found)
         return
     entries = sum(found.projects.values())
+    projects = f"{len(found.projects)} project{'s' if len(found.projects) != 1 else ''}"
     say(
-        f"{found.file}: {entries:,} entries of {len(found.projects)} projects, read and checked",
-        f"copy beside it, after it: {workspace.home / 'artifacts'} and {workspace.home / 'secret.key'}",
+        f"{found.file}: {entries:,} entries of {projects}, read and checked",
+        f"copy beside it, after it, from {workspace.home}: artifacts, secret.key and signing.key",
     )
 
 

@@ -106,7 +106,9 @@ async def _keyring(gate: Gate, project: str) -> Keyring:
 
 def _bearer(given: list[str]) -> str:
     if not given:
-        raise NotAuthenticated("There is no key; send it in the header `Authorization: Bearer el_...`.")
+        raise NotAuthenticated(
+            "There is no key; set EL_API_KEY, or send it in the header `Authorization: Bearer el_...`."
+        )
     if len(given) > 1:
         raise NotAuthenticated("There are several Authorization headers; send one.")
     kind, _, text = given[0].partition(" ")

@@ -79,7 +79,7 @@ for _ in $(seq 300); do
 done
 {named["tour client"].replace(":8000", f":{port}")}"""
     printed = shell(script, folder, PATH=f"{BIN}:{os.environ['PATH']}", EL_PORT=port)
-    assert "add #1: succeeded, reward 1" in printed
+    assert "4 trials ended: 4 succeeded" in printed
     assert "key ci opens nothing any more" in printed
 
 
