@@ -37,8 +37,8 @@ def main() -> None:
     if "--no-lock" in options:
         following._Locks.held = everybody  # type: ignore[method-assign]
     follower = BackgroundFollower(Workspace(Settings(home=Path(home), database_url=url)), make_log())
+    say("ready")  # before anything else is said
     follower.start()
-    say("ready")
     sys.stdin.read()
     follower.stop()
 
