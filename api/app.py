@@ -71,7 +71,7 @@ def create_app(
     app.state.telemetry = telemetry
     app.state.follower = follower
     app.state.stopping = asyncio.Event()
-    app.state.gate = Gate(workspace, insecure_local=insecure_local, follower=follower)
+    app.state.gate = Gate(workspace, insecure_local=insecure_local, follower=follower, committed=telemetry.committed)
     app.router.routes.extend(as_route(declared) for group in routes for declared in group.declared)
     seal(app)
     add_handlers(app)

@@ -413,7 +413,7 @@ def test_pages_follow_one_another(browser: Browser) -> None:
 
 def test_a_read_waits_for_a_position_to_a_bound(world: World) -> None:
     """What is not reached in time is answered 503, and may be asked again; what was never written is refused."""
-    gate = Gate(world.workspace, insecure_local=False, follower=Behind())
+    gate = Gate(world.workspace, insecure_local=False, follower=Behind(), committed=lambda _: None)
     assert gate.client(MINE, "local", min_position=1).datasets()
     with pytest.raises(errors.NotYet, match="position 2"):
         gate.client(MINE, "local", min_position=2).datasets()
@@ -423,7 +423,7 @@ def test_a_read_waits_for_a_position_to_a_bound(world: World) -> None:
 
 def test_a_read_holds_what_this_process_wrote(world: World) -> None:
     """Without asking for it: the position of each write that was answered is waited for."""
-    gate = Gate(world.workspace, insecure_local=False, follower=Behind(wrote=2))
+    gate = Gate(world.workspace, insecure_local=False, follower=Behind(wrote=2), committed=lambda _: None)
     with pytest.raises(errors.NotYet, match="position 2"):
         gate.client(MINE, "local").datasets()
 

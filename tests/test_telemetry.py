@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import PlainTextResponse, Response
 
 from api.telemetry import LoggingBridge, RequestLog, Telemetry, make_log
+from tests.given_doors import serving
 
 SECRET = "sk-planted-secret-7"
 
@@ -139,3 +141,19 @@ def test_a_log_that_cannot_be_written_stops_nothing() -> None:
             raise BrokenPipeError
 
     make_log(Closed()).info("nobody reads this")
+
+
+def test_a_server_counts_what_it_commits_together(tmp_path: Path) -> None:
+    """A write through the server shows in the histogram of group commits, on the page for Prometheus."""
+    with serving(tmp_path) as served:
+        door = served.project()
+        before = door.http.get(f"{served.url}/metrics").text
+        door.post("/runners", {"ref": "ext@1", "kind": "external"}, 201)
+        after = door.http.get(f"{served.url}/metrics").text
+    counts = [
+        float(line.split()[-1])
+        for page in (before, after)
+        for line in page.splitlines()
+        if line.startswith("el_group_commit_writes_count")
+    ]
+    assert counts[1] > counts[0]

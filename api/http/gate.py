@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 from typing import Protocol
 
@@ -14,7 +16,7 @@ from api.http.keyrings import Keyrings
 from api.http.problems import BadRequest, Fault
 from api.http.reports import PAUSE_S, THREADS, Reports
 from api.wiring import Workspace
-from ledger.application import Group
+from ledger.application import Asked, Group, Ledger, Written
 from ledger.errors import NotYet
 from ledger.grouping import GroupCommit
 
@@ -39,10 +41,21 @@ class Follower(Protocol):
 
 
 class Gate:
-    """One app's share of everything. Without a follower, reads bring the read models up to date themselves."""
+    """One app's share of everything. Without a follower, reads bring the read models up to date themselves.
 
-    def __init__(self, workspace: Workspace, *, insecure_local: bool, follower: Follower | None) -> None:
+    `committed` is told how many writes each group commit had.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        insecure_local: bool,
+        follower: Follower | None,
+        committed: Callable[[int], None],
+    ) -> None:
         self.workspace = workspace
+        self._committed = committed
         self.insecure_local = insecure_local
         self.follower = follower
         self.keyrings = Keyrings(workspace)
@@ -75,7 +88,9 @@ class Gate:
         """What takes the reports of a client's project."""
         with self._lock:
             if client.project not in self._reports:
-                self._reports[client.project] = Reports(client.ledger, self._threads)
+                self._reports[client.project] = Reports(
+                    partial(self._commit, client.ledger), client.ledger, self._threads
+                )
             return self._reports[client.project]
 
     def reach(self, project: str, min_position: int = 0) -> None:
@@ -112,10 +127,14 @@ class Gate:
         with self._lock:
             if project not in self._groups:
                 self._groups[project] = GroupCommit(
-                    self.workspace.unchecked_ledger(project).record_each, pause_s=PAUSE_S
+                    partial(self._commit, self.workspace.unchecked_ledger(project)), pause_s=PAUSE_S
                 )
             client.ledger.group = self._groups[project]
             self._clients[project, actor] = client
             while len(self._clients) > CLIENTS_MAX:
                 self._clients.popitem(last=False)
         return client
+
+    def _commit(self, ledger: Ledger, asked: Sequence[Asked]) -> list[Written | Exception]:
+        self._committed(len(asked))
+        return ledger.record_each(asked)

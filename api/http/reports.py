@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from api.answers import Reported
 from api.client import Client
 from api.under_claim import asked_of, finish_job, is_over, keep_late_rewards, reported, rules_of
-from ledger.application import Ledger, Rule, Written
+from ledger.application import Asked, Ledger, Rule, Written
 from ledger.database import reading
 from ledger.errors import ClaimLapsed
 from ledger.facts.trial import ReportedFact, Slot, trial_stream
@@ -47,9 +47,15 @@ class _Recorded(NamedTuple):
 
 
 class Reports:
-    """The reports of one project on their way in; `ledger` is any of it."""
+    """The reports of one project on their way in; `ledger` is any of it, `commit` writes a group on it."""
 
-    def __init__(self, ledger: Ledger, threads: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Asked]], list[Written | Exception]],
+        ledger: Ledger,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self._commit = commit
         self._ledger = ledger
         self._threads = threads
         self._slots: OrderedDict[str, Slot] = OrderedDict()  # a trial's id names the same slot for good
@@ -82,7 +88,7 @@ class Reports:
             for r, s in zip(group, slots, strict=True)
             if s
         ]
-        outcomes = iter(self._ledger.record_each(asked))
+        outcomes = iter(self._commit(asked))
         found = [_Recorded(slot, next(outcomes)) if slot else _Recorded() for slot in slots]
         while len(self._slots) > SLOTS_KEPT_MAX:
             self._slots.popitem(last=False)
