@@ -7,7 +7,7 @@ to an entry. The log "at a time" is what stood before `log_us` went beyond it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from operator import itemgetter
 from typing import Any
 
@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 from ledger.bulk import insert
 from ledger.codec import TAGS
 from ledger.database import entries, metadata
-from projections.following import Batch, ReadModel, microseconds
+from projections.following import Batch, ReadModel, microseconds, runs_of
 
 audit_trail = sa.Table(
     "audit_trail",
@@ -41,6 +41,7 @@ audit_trail = sa.Table(
 )
 
 
+POSITIONS_PER_SELECT = 400
 _EARLIEST_US = -(2**63)
 
 
@@ -105,9 +106,9 @@ def events(
         after = max(after, reached - 1)
     if until_us is not None and (reached := position_after(connection, project_id, until_us - 1)) is not None:
         before = reached if before is None else min(before, reached)
-    query = sa.select(*(table[name] for name in AuditRow.__struct_fields__[:-1]), entries.c.body)
-    query = query.join(entries, sa.and_(entries.c.project_id == table.project_id, entries.c.position == table.position))
-    query = query.where(table.project_id == project_id, table.position > after)
+    here = sa.and_(entries.c.project_id == table.project_id, entries.c.position == table.position)
+    of_project = table.project_id == project_id
+    fits = [of_project, table.position > after]
     for column, value in (
         (table.job_id, job_id),
         (table.attempt, attempt),
@@ -116,15 +117,27 @@ def events(
         (entries.c.stream_id, stream),
     ):
         if value is not None:
-            query = query.where(_few(connection, column == value))
+            fits.append(_few(connection, column == value))
     if before is not None:
-        query = query.where(table.position < before)
-    # One kind at a time: for several at once a database would sort all of them to find the first few.
-    found: list[AuditRow] = []
-    for one in dict.fromkeys(tags) or [None]:
-        of_kind = query if one is None else query.where(_few(connection, table.tag == one))
-        found += (AuditRow(*row) for row in connection.execute(of_kind.order_by(table.position).limit(limit)))
-    return sorted(found, key=lambda row: row.position)[:limit] if len(tags) > 1 else found
+        fits.append(table.position < before)
+    if len(tags) == 1:
+        fits.append(_few(connection, table.tag == tags[0]))
+    elif tags:
+        # Kind by kind, positions alone: for several at once a database would sort all of them to find the first few.
+        found = sa.select(table.position).join(entries, here) if stream else sa.select(table.position)
+        found = found.where(*fits).order_by(table.position).limit(limit)
+        each = (connection.execute(found.where(_few(connection, table.tag == tag))).scalars() for tag in set(tags))
+        runs = runs_of(sorted(chain(*each))[:limit], POSITIONS_PER_SELECT)
+        return [row for run in runs for row in _rows(connection, here, [of_project, table.position.in_(run)], limit)]
+    return _rows(connection, here, fits, limit)
+
+
+def _rows(
+    connection: Connection, here: sa.ColumnElement[bool], fits: Sequence[sa.ColumnElement[bool]], limit: int
+) -> list[AuditRow]:
+    table = audit_trail.c
+    query = sa.select(*(table[name] for name in AuditRow.__struct_fields__[:-1]), entries.c.body).join(entries, here)
+    return [AuditRow(*row) for row in connection.execute(query.where(*fits).order_by(table.position).limit(limit))]
 
 
 def position_after(connection: Connection, project_id: str, log_us: int) -> int | None:

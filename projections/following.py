@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from eventsourcing.persistence import IntegrityError, Tracking, TrackingRecorder
@@ -21,6 +21,8 @@ from ledger.errors import ConcurrentWrite, NotFound, OutdatedReadModel
 from ledger.facts.entry import Entry, Recorded
 from ledger.facts.trial import Slot, slot_of
 from ledger.recorder import ProjectRecorder
+
+Key = TypeVar("Key", str, int)
 
 BATCH_ENTRIES = 10_000
 
@@ -170,10 +172,10 @@ def position_of(connection: Connection, project_id: str, models: Sequence[ReadMo
     return min(rows[model.name][0] if model.name in rows else 0 for model in models)
 
 
-def runs_of(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Names in runs of at most `size`, as many as one statement may name."""
-    for start in range(0, len(names), size):
-        yield names[start : start + size]
+def runs_of(keys: Sequence[Key], size: int) -> Iterator[Sequence[Key]]:
+    """Keys in runs of at most `size`, as many as one statement may name."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
 
 
 def microseconds(at: datetime) -> int:

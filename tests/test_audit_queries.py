@@ -93,6 +93,20 @@ def _at(entry: Entry, seconds: int) -> Entry:
     )
 
 
+def test_a_page_of_several_kinds_may_be_long(engine: Engine, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several kinds at once, more entries than one statement may name: all of them, in order, each once."""
+    recorder = ProjectRecorder(engine, project)
+    log = history(11, 300)
+    monkeypatch.setattr(audit_trail, "POSITIONS_PER_SELECT", 7)
+    recorder.append_new(encode(log))
+    catch_up(engine, project, READ_MODELS)
+    kinds = sorted({TAGS[type(entry.fact)] for entry in log})
+    with reading(engine) as connection:
+        rows = audit_trail.events(connection, project, limit=100_000, tags=[*kinds, kinds[0]])
+    assert len(log) > 7 * 3
+    assert [row.position for row in rows] == list(range(1, len(log) + 1))
+
+
 @pytest.mark.parametrize(
     ("asked", "index"),
     [

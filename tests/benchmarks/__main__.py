@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import appending, following, importing, jobs, on_postgresql, proving, serving
+from tests.benchmarks import appending, auditing, following, importing, jobs, on_postgresql, proving, serving
 from tests.benchmarks.measuring import Line, Sizes
 from tests.benchmarks.stores import machine
 
@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, Callable[[Path, Sizes], list[Line]]] = {
     "rebuild": following.rebuilding,
     "publish": jobs.publishing,
     "import": importing.importing,
+    "audit": auditing.auditing,
     "serve": serving.serving,
     "verify": proving.verifying,
     "pg-append": on_postgresql.appending,
