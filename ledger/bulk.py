@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect
 
@@ -53,6 +54,18 @@ def remove(connection: Connection, table: sa.Table, keys: Rows) -> None:
         connection.exec_driver_sql(_remove_arrays_sql(table), _arrays(keys))
     elif keys:
         connection.exec_driver_sql(_remove_sql(connection.dialect, table), list(keys))
+
+
+def find(connection: Connection, table: sa.Table, keys: Rows) -> Sequence[Sequence[Any]]:
+    """The rows with the given primary keys, whole and in the table's column order; keys without one are passed over.
+
+    Each key is looked up by itself, whatever the database believes of the table: it may know nothing of it yet.
+    """
+    if keys and connection.dialect.name == "postgresql":
+        return connection.exec_driver_sql(_find_arrays_sql(table), _arrays(keys)).all()
+    if keys:
+        return connection.exec_driver_sql(_find_sql(table), (msgspec.json.encode(keys).decode(),)).all()
+    return []
 
 
 def find_by_key(connection: Connection) -> None:
@@ -129,6 +142,19 @@ def _upsert_arrays_sql(table: sa.Table) -> str:
 
 
 @cache
+def _find_sql(table: sa.Table) -> str:
+    names = enumerate(column.name for column in table.primary_key)
+    where = " AND ".join(f"{table.name}.{name} = json_extract(wanted.value, '$[{at}]')" for at, name in names)
+    columns = ", ".join(f"{table.name}.{column.name}" for column in table.c)
+    return f"SELECT {columns} FROM json_each(?) AS wanted CROSS JOIN {table.name} WHERE {where}"  # noqa: S608 - the same
+
+
+@cache
+def _find_arrays_sql(table: sa.Table) -> str:
+    return f"SELECT {', '.join(f'found.{column.name}' for column in table.c)} FROM {_each_by_itself(table, '*')}"  # noqa: S608 - the same
+
+
+@cache
 def _remove_sql(dialect: Dialect, table: sa.Table) -> str:
     names = [column.name for column in table.primary_key]
     return str(table.delete().where(*(table.c[n] == sa.bindparam(n) for n in names)).compile(dialect=dialect))
@@ -136,10 +162,16 @@ def _remove_sql(dialect: Dialect, table: sa.Table) -> str:
 
 @cache
 def _remove_arrays_sql(table: sa.Table) -> str:
+    there = f"SELECT here FROM {_each_by_itself(table, 'ctid AS here')}"  # noqa: S608 - names of our own
+    return f"DELETE FROM {table.name} WHERE ctid = ANY(ARRAY({there}))"  # noqa: S608 - the same
+
+
+def _each_by_itself(table: sa.Table, columns: str) -> str:
+    """Arrays of keys, and the row of each. OFFSET keeps PostgreSQL from making one join of it."""
     names = [column.name for column in table.primary_key]
-    where = " AND ".join(f"{table.name}.{name} = gone.{name}" for name in names)
-    gone = f"{_unnest(table.primary_key)} AS gone({', '.join(names)})"
-    return f"DELETE FROM {table.name} USING {gone} WHERE {where}"  # noqa: S608 - names of our own
+    where = " AND ".join(f"{table.name}.{name} = wanted.{name}" for name in names)
+    found = f"(SELECT {columns} FROM {table.name} WHERE {where} OFFSET 0) AS found"  # noqa: S608 - names of our own
+    return f"{_unnest(table.primary_key)} AS wanted({', '.join(names)}) CROSS JOIN LATERAL {found}"
 
 
 def _named(table: sa.Table) -> str:

@@ -128,6 +128,8 @@ def catch_up(
             continue
         if progress:
             progress(end)
+        if len(bodies) < limit and len(going) == len(models):  # to look again would cost as much as a few entries
+            return end
 
 
 def rebuild(
@@ -242,23 +244,17 @@ def _positions(engine: Engine, project_id: str, models: Sequence[ReadModel]) -> 
 
 
 def _move(connection: Connection, project_id: str, models: Sequence[ReadModel], start: int, end: int) -> None:
-    """Move positions from `start` to `end`, each only if it still stands there. Written before anything is read."""
-    for model in models:
-        key = {"project_id": project_id, "follower": model.name}
-        if start == 0:
-            first = insert_into(connection, positions).on_conflict_do_nothing()
-            connection.execute(first.values(**key, position=0, definition=model.definition))
-        moved = connection.execute(
-            positions.update()
-            .where(
-                positions.c.project_id == project_id,
-                positions.c.follower == model.name,
-                positions.c.position == start,
-            )
-            .values(position=end)
-        )
-        if moved.rowcount != 1:
-            raise _TakenByAnother
+    """Move positions from `start` to `end`, all only if each still stands there. Written before anything is read."""
+    table, names = positions.c, sorted(model.name for model in models)
+    if start == 0:
+        first = insert_into(connection, positions).on_conflict_do_nothing()
+        at_first = [
+            {"project_id": project_id, "follower": m.name, "position": 0, "definition": m.definition} for m in models
+        ]
+        connection.execute(first, at_first)
+    still_there = (table.project_id == project_id, table.follower.in_(names), table.position == start)
+    if connection.execute(positions.update().where(*still_there).values(position=end)).rowcount != len(names):
+        raise _TakenByAnother
 
 
 def _require_ahead(connection: Connection, project_id: str, names: Sequence[str], end: int) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from ledger.bulk import upsert
+from ledger.bulk import find, upsert
 from ledger.database import metadata
 from ledger.errors import NotFound
 from ledger.facts.entry import AnyFact
@@ -24,7 +24,7 @@ from ledger.facts.trial import (
     TrialStarted,
     TrialSucceeded,
 )
-from projections.following import Batch, ReadModel, runs_of
+from projections.following import Batch, ReadModel
 from projections.metrics import Metrics, measure
 from projections.tally import JobTally, MemberTally, Trial, member_tally
 
@@ -212,16 +212,8 @@ def _job_row(project_id: str, job_id: str, tally: JobTally, endings: Counts, los
 
 
 def _read_members(connection: Connection, project_id: str, keys: Iterable[Key]) -> Iterator[tuple[Key, list[Attempt]]]:
-    by_job: dict[str, list[str]] = {}
-    for job_id, task in keys:
-        by_job.setdefault(job_id, []).append(task)
-    table = job_tasks.c
-    query = sa.select(table.task, table.attempts).where(table.project_id == project_id)
-    for job_id, tasks in by_job.items():
-        for some in runs_of(tasks, TASKS_PER_SELECT):
-            found = connection.execute(query.where(table.job_id == job_id, table.task.in_(some)))
-            for task, attempts in found.all():
-                yield (job_id, task), _decode_attempts(attempts)
+    for _, job_id, task, attempts in find(connection, job_tasks, [(project_id, *key) for key in keys]):
+        yield (job_id, task), _decode_attempts(attempts)
 
 
 def _read_jobs(

@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from ledger.bulk import remove, upsert
+from ledger.bulk import find, remove, upsert
 from ledger.database import metadata
 from ledger.errors import NotFound
 from ledger.facts.entry import AnyFact
@@ -32,6 +32,8 @@ from ledger.facts.trial import (
 from projections.following import Batch, ReadModel, microseconds, runs_of
 
 TASKS_PER_SELECT = 400
+ID_CHARS = 36
+ID_BEGINNING_CHARS_MIN = 4
 
 trials = sa.Table(
     "trials",
@@ -197,6 +199,25 @@ def get_trial(connection: Connection, project_id: str, trial_id: str) -> TrialRo
     return TrialRow(*row)
 
 
+def find_trial(connection: Connection, project_id: str, text: str) -> TrialRow:
+    """The one trial that a text names: by its whole id, or by a beginning of it of at least four characters."""
+    if len(text) == ID_CHARS:
+        return get_trial(connection, project_id, text)
+    if len(text) < ID_BEGINNING_CHARS_MIN or not set(text) <= set("0123456789abcdef-"):
+        raise NotFound(
+            f"There is no trial {text[:80]}; give the id that `el job trials JOB` lists, or its first characters."
+        )
+    # A range, for which `trials_id` serves; LIKE would read the ids of all trials. No id has a letter beyond f.
+    begins = sa.and_(trials.c.trial_id >= text, trials.c.trial_id < f"{text}g")
+    query = sa.select(*_COLUMNS).where(trials.c.project_id == project_id, begins).limit(2)
+    found = connection.execute(query).all()
+    if not found:
+        raise NotFound(f"There is no trial {text}; `el job trials JOB` lists the trials of a job.")
+    if len(found) > 1:
+        raise NotFound(f"Several trials begin with {text}; give more of the id.")
+    return TrialRow(*found[0])
+
+
 def slot_by_id(connection: Connection, project_id: str, trial_id: str) -> Slot | None:
     """The slot of a trial by its id, which never changes; None when it is not known here, or not yet."""
     query = sa.select(trials.c.job_id, trials.c.attempt, trials.c.task)
@@ -294,16 +315,9 @@ def _end(row: TrialRow, at_us: int, fact: TrialSucceeded | TrialFailed | TrialCa
 
 
 def _read(connection: Connection, project_id: str, slots: Iterable[Slot]) -> Iterator[tuple[Slot, TrialRow]]:
-    """The rows there are. Asked for attempt by attempt of each job: for whole slots at once, SQLite would scan."""
-    by_attempt: dict[tuple[str, int], list[str]] = {}
-    for job_id, attempt, task in slots:
-        by_attempt.setdefault((job_id, attempt), []).append(task)
-    query = sa.select(*_COLUMNS).where(trials.c.project_id == project_id)
-    for (job_id, attempt), tasks in by_attempt.items():
-        for some in runs_of(tasks, TASKS_PER_SELECT):
-            here = (trials.c.job_id == job_id, trials.c.attempt == attempt, trials.c.task.in_(some))
-            for row in connection.execute(query.where(*here)).all():
-                yield Slot(job_id, attempt, row.task), TrialRow(*row)
+    for _, *row in find(connection, trials, [(project_id, *slot) for slot in slots]):
+        found = TrialRow(*row)
+        yield Slot(found.job_id, found.attempt, found.task), found
 
 
 def why_no_reward(row: TrialRow) -> str | None:

@@ -81,7 +81,7 @@ def rebuilt(engine: Engine, entries: Sequence[Entry], **options: Any) -> dict[st
 # --- live equals rebuilt ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15)
+@settings(max_examples=25)
 @for_all(histories(), st.lists(st.tuples(st.integers(1, 40), st.integers(1, 12)), min_size=1, max_size=12))
 def test_live_equals_rebuilt(engine: Engine, entries: list[Entry], steps: list[tuple[int, int]]) -> None:
     """Caught up after every few entries in batches of any size, or built again at once: the same bytes in every row."""
@@ -100,7 +100,7 @@ def test_live_equals_rebuilt(engine: Engine, entries: list[Entry], steps: list[t
     assert rebuilt(engine, entries) == live
 
 
-@settings(max_examples=20)
+@settings(max_examples=40)
 @for_all(histories(), st.integers(0, 2**32))
 def test_the_order_of_arrival_does_not_count(engine: Engine, entries: list[Entry], seed: int) -> None:
     """However the streams of trials interleave, each in its own order: the same trials, members and tallies."""
@@ -117,7 +117,7 @@ def test_the_order_of_arrival_does_not_count(engine: Engine, entries: list[Entry
     assert dump(engine, one, OF_TRIALS, without=["position"]) == dump(engine, two, OF_TRIALS, without=["position"])
 
 
-@settings(max_examples=20)
+@settings(max_examples=40)
 @for_all(histories(), st.integers(1, 50))
 def test_numbers_come_out_as_from_the_history_itself(engine: Engine, entries: list[Entry], batch_entries: int) -> None:
     """A job's metrics in the read model, and those replayed from the log alone, are the pure formulas', to the bit."""
@@ -137,7 +137,7 @@ def test_numbers_come_out_as_from_the_history_itself(engine: Engine, entries: li
             assert sum(found.lost.values()) == sum(trials.why_no_reward(row) is not None for row in rows)
 
 
-@settings(max_examples=15)
+@settings(max_examples=30)
 @for_all(histories(), st.data())
 def test_a_model_stops_where_it_is_told_to(engine: Engine, entries: list[Entry], data: st.DataObject) -> None:
     """Up to a position: exactly the rows of the log that ends there, and going on from it gives the rest."""
