@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,7 @@ def back_up(engine: Engine, file: Path, *, progress: Callable[[int], None] | Non
         )
     if file.exists():
         raise BadInput(f"{file} is there already; a backup does not replace another, so give a new name.")
-    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    partial = file.with_name(f".{file.name}.{secrets.token_hex(8)}.partial")
     try:
         # Made by us first, so that nobody else can read it: SQLite takes a file's mode as it is.
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

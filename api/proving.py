@@ -13,7 +13,7 @@ import msgspec
 from api.answers import CheckpointAnswer, ConsistencyAnswer, InclusionAnswer
 from ledger.appending import Head
 from ledger.checking import Checked, check_log
-from ledger.checkpoints import Checkpoint, Checkpoints, begins_with, forked, opened, require_extends
+from ledger.checkpoints import Checkpoint, Checkpoints, begins_with, forked, opened, other_key, require_extends
 from ledger.errors import BadInput, BadNote, ForkedLog, NotFound
 from ledger.facts.access import STREAM
 from ledger.merkle import Frontier, leaf_hashes
@@ -42,20 +42,27 @@ def _origins(client: Client) -> list[str]:
     return [first, *(f"{first}~{epoch}" for epoch, _ in enumerate(project.epochs if project else (), 2))]
 
 
-def checkpoint(client: Client, *, rebuild: bool = False, accept_epoch: bool = False) -> CheckpointAnswer:
+def checkpoint(
+    client: Client, *, rebuild: bool = False, accept_epoch: bool = False, new_key: bool = False
+) -> CheckpointAnswer:
     """Sign the log as it stands, keep that beside the log and pin it in the home folder.
 
-    With `rebuild` the tiles are made anew first; `accept_epoch` takes a later epoch in place of the pinned one.
-    Raises ForkedLog when the log does not extend the pin.
+    With `rebuild` the tiles are made anew first; `accept_epoch` takes a later epoch in place of the pinned one;
+    `new_key` gives up what another key signed. Raises ForkedLog when the log does not extend the pin, NotAllowed when
+    another key signed before.
     """
+    if new_key:
+        client.workspace.sign_anew()
     path, log = client.workspace.pin(client.project), log_of(client)
     if rebuild:
         log.tiles.drop()
-    head, pin = client.ledger.head(), read_pin(path)
+    pin, head = read_pin(path), client.ledger.head()  # in this order: somebody else may move both on meanwhile
     if pin and accept_epoch and _is_later_epoch(pin.seen.origin, log.origin):
         pin = None
     if pin and not begins_with(log.tiles, head, pin.seen):
         raise forked(pin.seen, Checkpoint(log.origin, head.size, head.root))
+    if new_key:
+        log.give_up_others()
     note = log.make()
     found = _answer(note, log.key)
     if not pin or pin.checkpoint != found.checkpoint:
@@ -105,8 +112,8 @@ def start_epoch(client: Client, *, reason: str) -> CheckpointAnswer:
 
     Raises BadInput when the log does extend its pin, or there is none.
     """
-    path, head = client.workspace.pin(client.project), client.ledger.head()
-    pin = read_pin(path)
+    path = client.workspace.pin(client.project)
+    pin, head = read_pin(path), client.ledger.head()
     if not pin or begins_with(Tiles(client.ledger.recorder), head, pin.seen):
         raise BadInput("The log extends what was seen of it; it needs no new epoch.")
     rule = partial(access.start_epoch, size=pin.seen.size, root=pin.seen.root.hex(), reason=reason)
@@ -124,11 +131,15 @@ def verify_store(client: Client, pins: Sequence[Path], *, progress: Callable[[in
     """
     log, origins = log_of(client), _origins(client)
     faults: list[str] = []
+    others: dict[str, list[int]] = {}
     wanted: list[tuple[str, Checkpoint]] = []
     for size, text in log.kept():
         try:
             note = Note.parse(text)
             kept = Checkpoint.parse(note.text)
+            if kept.origin not in origins and any(one.name == kept.origin for one in note.signatures):
+                others.setdefault(kept.origin, []).append(size)
+                continue
             opened(note, *(log.key._replace(name=origin) for origin in origins if origin == kept.origin))
         except BadNote as error:
             faults.append(f"the checkpoint of {size} entries was changed: {error}")
@@ -137,6 +148,9 @@ def verify_store(client: Client, pins: Sequence[Path], *, progress: Callable[[in
             wanted.append((f"the checkpoint of {size} entries", kept))
         else:
             faults.append(f"the checkpoint of {size} entries was changed: it says {kept.size}")
+    for origin, sizes in others.items():
+        further = f" and {len(sizes) - 1:,} more" if len(sizes) > 1 else ""
+        faults.append(f"the checkpoint of {sizes[0]} entries{further}: {other_key(origin, log.origin)}")
     wanted += [(f"the pin {path}", pin.seen) for path in pins if (pin := read_pin(path))]
     found = check_log(client.ledger.recorder, progress=progress, sizes=[seen.size for _, seen in wanted])
     if not found.faults:
@@ -159,7 +173,7 @@ def look(el: El, path: Path, *, accept_epoch: bool = False) -> CheckpointAnswer:
         ForkedLog: the log does not extend the pinned checkpoint, or another key signs for it.
         BadNote: the checkpoint is not signed as it should be.
     """
-    found, pin = el.checkpoint(), read_pin(path)
+    pin, found = read_pin(path), el.checkpoint()
     now = opened(Note.parse(found.checkpoint), VerifierKey.parse(found.key))
     if pin and not (accept_epoch and _is_later_epoch(pin.seen.origin, now.origin)):
         seen = pin.seen

@@ -16,7 +16,7 @@ from ledger import leases, vault
 from ledger.appending import Head
 from ledger.application import Ledger
 from ledger.artifacts import ArtifactStore, make_private_folder
-from ledger.checkpoints import checkpoints
+from ledger.checkpoints import checkpoints, require_never_signed
 from ledger.database import entries, log_heads, open_database, reading
 from ledger.errors import NotFound, StoreUnreachable
 from ledger.facts.access import STREAM
@@ -81,8 +81,17 @@ class Workspace:
 
     @cached_property
     def signer(self) -> SigningKey:
-        """What signs the checkpoints of this store's logs."""
-        return load_or_create_signer(self.home, os.environ)
+        """What signs the checkpoints of this store's logs.
+
+        Raises:
+            NotAllowed: the key is missing that has signed some.
+        """
+        refuse = partial(require_never_signed, self.engine)
+        return load_or_create_signer(self.home, os.environ, before_making=refuse)
+
+    def sign_anew(self) -> None:
+        """Go on with the key that is there, or a new one, whichever key signed before."""
+        self.signer = load_or_create_signer(self.home, os.environ)
 
     def pin(self, project: str) -> Path:
         """The file that keeps the last checkpoint this home has seen of a project's log, outside the database."""

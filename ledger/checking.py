@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from ledger import codec
-from ledger.database import log_heads, reading
+from ledger.database import entries, log_heads, reading
 from ledger.errors import StoreError
 from ledger.merkle import HASH_BYTES, Frontier, leaf_hashes
 from ledger.recorder import ProjectRecorder
@@ -34,11 +34,12 @@ def check_log(
     recorder: ProjectRecorder, *, progress: Callable[[int], None] | None = None, sizes: Collection[int] = ()
 ) -> Checked:
     """Check that positions are dense, that stream versions are, that every body is an entry in its own place, that all
-    bodies together have the recorded root, and that the tiles are those of the bodies. Where tiles reach, a changed
-    entry is named; beyond, a stretch of entries. Holds one number a stream and 32 bytes for 256 entries in memory.
+    bodies together have the recorded root, that no entry stands beyond the recorded end, and that the tiles are those
+    of the bodies. Where tiles reach, a changed entry is named; beyond, a stretch of entries. Holds one number a stream
+    and 32 bytes for 256 entries in memory.
     """
     head = recorder.head()
-    faults: list[str] = []
+    faults = _beyond_the_end(recorder)
     versions: dict[str, int] = {}
     frontier = Frontier.empty()
     compared = _Compared(recorder)
@@ -148,6 +149,16 @@ class _Compared:
         with reading(self._recorder.engine) as connection:
             found = connection.execute(query).scalar()
         return found if isinstance(found, bytes) else b""
+
+
+def _beyond_the_end(recorder: ProjectRecorder) -> list[str]:
+    """Entries after the recorded end; in one statement, since a writer moves both at the same moment."""
+    project = recorder.project_id
+    size = sa.select(log_heads.c.size).where(log_heads.c.project_id == project).scalar_subquery()
+    beyond = (entries.c.project_id == project, entries.c.position > sa.func.coalesce(size, 0))
+    with reading(recorder.engine) as connection:
+        count = connection.execute(sa.select(sa.func.count()).select_from(entries).where(*beyond)).scalar_one()
+    return [f"entries stand beyond the recorded end of the log: {count}"] if count else []
 
 
 def _where(recorder: ProjectRecorder, computed: Frontier) -> str:

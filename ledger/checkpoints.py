@@ -12,10 +12,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Engine
 
 from ledger.appending import Head
 from ledger.database import insert_into, metadata, reading, writing
-from ledger.errors import BadNote, Conflict, DamagedStore, ForkedLog
+from ledger.errors import BadNote, Conflict, DamagedStore, ForkedLog, NotAllowed
 from ledger.merkle import HASH_BYTES, InvalidProof, verify_consistency
 from ledger.notes import Note, SigningKey, VerifierKey
 from ledger.proofs import root_from
@@ -99,6 +100,26 @@ def forked(seen: Checkpoint, now: Checkpoint) -> ForkedLog:
     return ForkedLog(f"The log was changed, a fork: it does not extend what was seen of it; {both}.")
 
 
+def require_never_signed(engine: Engine) -> None:
+    """Refuse a new signing key for a store whose checkpoints were signed by one that is missing now.
+
+    Raises NotAllowed.
+    """
+    with reading(engine) as connection:
+        note = connection.execute(sa.select(checkpoints.c.note).limit(1)).scalar()
+    if note is not None:
+        raise NotAllowed(other_key(note.partition("\n")[0], None))
+
+
+def other_key(signed: str, own: str | None) -> str:
+    """The sentence for checkpoints signed under a name when the store's own key has another one, or there is none."""
+    now = f"its signing key is {own}" if own else "there is no signing key"
+    return (
+        f"The store's checkpoints were signed as {signed[:200]}, and now {now}: put the signing.key back that belongs "
+        "to the store (or set EL_SIGNING_KEY); if it is lost, `el audit checkpoint --new-key` goes on with another."
+    )
+
+
 def _told(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.size:,} entries with root {checkpoint.root.hex()}"
 
@@ -111,6 +132,7 @@ class Checkpoints:
         self._signer = signer.named(origin)
         self.origin = origin
         self.tiles = Tiles(recorder)
+        self._of_project = checkpoints.c.project_id == recorder.project_id
 
     @property
     def key(self) -> VerifierKey:
@@ -123,15 +145,18 @@ class Checkpoints:
 
         Raises:
             ForkedLog: the log does not extend the last checkpoint that was signed under this origin.
+            NotAllowed: another key signed the last checkpoint.
             DamagedStore: entries, tiles and recorded root do not fit together.
         """
-        head = self._recorder.head()
+        last, head = self.last(), self._recorder.head()  # in this order: somebody else may move both on meanwhile
         now = Checkpoint(self.origin, head.size, head.root)
         self.tiles.extend(head.size)
         if root_from(self.tiles.node, head.size) != head.root:
             raise DamagedStore("The entries do not add up to the recorded root; `el audit verify` says where.")
-        if last := self.last():
+        if last:
             seen = Checkpoint.parse(last.text)
+            if not self._signed(last, seen):
+                raise NotAllowed(other_key(seen.origin, self.origin))
             if seen == now:
                 return last
             if seen.origin == self.origin and not begins_with(self.tiles, head, seen):
@@ -140,28 +165,52 @@ class Checkpoints:
         self._keep(head.size, note)
         return note
 
+    def give_up_others(self) -> None:
+        """Forget the checkpoints that other keys signed, so that this one signs from here on.
+
+        Raises ForkedLog when the log does not extend one of them; those of earlier epochs it need not.
+        """
+        notes = [Note.parse(text) for _, text in self.kept()]
+        others = [seen for note in notes if not self._signed(note, seen := Checkpoint.parse(note.text))]
+        head, epoch = self._recorder.head(), self.origin.rpartition("/")[2]
+        for seen in others:
+            if seen.origin.rpartition("/")[2] == epoch and not begins_with(self.tiles, head, seen):
+                raise forked(seen, Checkpoint(seen.origin, head.size, head.root))
+        with writing(self._recorder.engine) as connection:
+            for seen in others:
+                connection.execute(checkpoints.delete().where(self._of_project, checkpoints.c.size == seen.size))
+
+    def _signed(self, note: Note, seen: Checkpoint) -> bool:
+        """Whether a kept note names this key as its signer, under the name of any epoch."""
+        key_id = self.key._replace(name=seen.origin).id
+        return any((one.name, one.key_id) == (seen.origin, key_id) for one in note.signatures)
+
     def last(self) -> Note | None:
         """The kept checkpoint of the largest size. Raises BadNote when it was changed."""
-        kept = self.kept()
-        return Note.parse(kept[-1][1]) if kept else None
+        query = sa.select(checkpoints.c.note).order_by(checkpoints.c.size.desc()).limit(1)
+        with reading(self._recorder.engine) as connection:
+            text = connection.execute(query.where(self._of_project)).scalar()
+        return Note.parse(text) if text is not None else None
 
     def kept(self) -> list[tuple[int, str]]:
         """(size, note as it is stored) of every kept checkpoint, by size."""
         query = sa.select(checkpoints.c.size, checkpoints.c.note).order_by(checkpoints.c.size)
-        query = query.where(checkpoints.c.project_id == self._recorder.project_id)
         with reading(self._recorder.engine) as connection:
-            return [(row[0], row[1]) for row in connection.execute(query)]
+            return [(row[0], row[1]) for row in connection.execute(query.where(self._of_project))]
 
     def add(self, note: Note) -> Note:
         """Take in what others have signed under a kept checkpoint; the note with all signatures.
 
-        Raises Conflict when no such checkpoint was kept.
+        Raises Conflict when no such checkpoint was kept; BadNote when there would be more signatures than are read.
         """
         asked = Checkpoint.parse(note.text)
-        for size, text in self.kept():
-            if size == asked.size and (kept := Note.parse(text)).text == note.text:
-                merged = kept.with_signatures(note.signatures)
-                self._keep(size, merged)
+        this = sa.and_(self._of_project, checkpoints.c.size == asked.size)
+        with writing(self._recorder.engine) as connection:
+            # Locked: of two who add at once, the later one keeps what the other has added.
+            text = connection.execute(sa.select(checkpoints.c.note).where(this).with_for_update()).scalar()
+            if text is not None and (kept := Note.parse(text)).text == note.text:
+                merged = Note.parse(str(kept.with_signatures(note.signatures)))  # what is kept can be read again
+                connection.execute(checkpoints.update().where(this).values(note=str(merged)))
                 return merged
         raise Conflict(f"No checkpoint of {asked.size:,} entries with root {asked.root.hex()} was made here.")
 

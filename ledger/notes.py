@@ -16,7 +16,7 @@ import hashlib
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -190,8 +190,11 @@ class SigningKey:
         return self._key.sign(message)
 
 
-def load_or_create_signer(home: Path, environ: Mapping[str, str]) -> SigningKey:
-    """The key that signs for this store: EL_SIGNING_KEY, else the file `home/signing.key`, made when there is none.
+def load_or_create_signer(
+    home: Path, environ: Mapping[str, str], *, before_making: Callable[[], None] = lambda: None
+) -> SigningKey:
+    """The key that signs for this store: EL_SIGNING_KEY, else the file `home/signing.key`, made when there is none
+    and `before_making` does not refuse.
 
     Raises BadInput for a malformed EL_SIGNING_KEY and for a file that others may read; DamagedStore for a malformed
     file; StoreUnreachable when it cannot be made.
@@ -205,6 +208,7 @@ def load_or_create_signer(home: Path, environ: Mapping[str, str]) -> SigningKey:
     try:
         text = read_private(path)
     except NotFound:
+        before_making()
         seed = os.urandom(32)
         # Two stores on one machine must not have the same name: part of the key's own digest tells them apart.
         mark = hashlib.sha256(SigningKey("x", seed).verifier().public).hexdigest()[:8]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -61,6 +62,8 @@ def write_pin(path: Path, pin: Pin) -> None:
         temp.replace(path)
         sync_folder(path.parent)
     except OSError as error:
+        with suppress(OSError):
+            temp.unlink()
         raise StoreUnreachable(f"The pin {path} cannot be written: {error.strerror or error}.") from error
 
 

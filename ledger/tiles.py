@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ledger.codec import ENTRY_BYTES_MAX
 from ledger.database import insert_into, metadata, reading, writing
 from ledger.errors import BadInput, DamagedStore, NotFound
 from ledger.merkle import HASH_BYTES, Frontier, leaf_hashes
@@ -95,16 +96,14 @@ class Tiles:
     def extend(self, size: int) -> None:
         """Write what is missing for a tree of `size` leaves. Several may do it at once: they write the same.
 
-        Raises DamagedStore when an entry is missing.
+        Raises DamagedStore when an entry, or a tile that is to grow, is missing.
         """
         reach = self.reach()
         while reach < size:
             upto = min(size, reach - reach % WIDTH + EXTEND_ENTRIES)
-            bodies = self._recorder.bodies(after=reach, limit=upto - reach)
-            if [position for position, _ in bodies] != list(range(reach + 1, upto + 1)):
-                raise DamagedStore(f"Between entry {reach + 1} and {upto} some are gone; `el audit verify` says which.")
+            hashes = leaf_hashes(self._bodies(reach, upto))
             with writing(self._engine) as connection:
-                self._append(connection, reach, leaf_hashes([bytes(body) for _, body in bodies]))
+                self._append(connection, reach, hashes)
             reach = upto
         self._held.clear()
 
@@ -122,8 +121,7 @@ class Tiles:
         start = first % WIDTH * HASH_BYTES
         hashes = held[start : start + count * HASH_BYTES]
         if len(hashes) < count * HASH_BYTES:
-            where = Tile(level, first // WIDTH).path
-            raise DamagedStore(f"{where} is missing or cut; `el audit checkpoint --rebuild` makes the tiles anew.")
+            raise _cut(level, first // WIDTH)
         return hashes if count == 1 else subtree_root(hashes)
 
     def read(self, tile: Tile) -> bytes:
@@ -142,8 +140,17 @@ class Tiles:
         first = tile.number * WIDTH
         if first + tile.width > self.reach():
             raise self._not_yet(tile)
-        bodies = [bytes(body) for _, body in self._recorder.bodies(after=first, limit=tile.width)]
+        bodies = self._bodies(first, first + tile.width)
         return b"".join(len(body).to_bytes(2, "big") + body for body in bodies)
+
+    def _bodies(self, after: int, upto: int) -> list[bytes]:
+        """The entries after a position, up to another one; not less, and nothing that is not an entry's bytes."""
+        found = self._recorder.bodies(after=after, limit=upto - after)
+        if [position for position, _ in found] != list(range(after + 1, upto + 1)):
+            raise DamagedStore(f"Between entry {after + 1} and {upto} some are gone; `el audit verify` says which.")
+        if any(not isinstance(body, bytes) or len(body) > ENTRY_BYTES_MAX for _, body in found):
+            raise DamagedStore(f"Between entry {after + 1} and {upto} one was changed; `el audit verify` says which.")
+        return [body for _, body in found]
 
     @staticmethod
     def _not_yet(tile: Tile) -> NotFound:
@@ -179,6 +186,8 @@ class Tiles:
         while hashes:
             first, offset = divmod(start, WIDTH)
             before = self._stored(connection, level, first)[: offset * HASH_BYTES]
+            if len(before) < offset * HASH_BYTES:  # gone or cut: what comes now would stand in the wrong places
+                raise _cut(level, first)
             joined = before + b"".join(hashes)
             pieces = [joined[at : at + TILE_BYTES] for at in range(0, len(joined), TILE_BYTES)]
             rows = [
@@ -188,6 +197,11 @@ class Tiles:
             connection.execute(insert, rows)
             level, start = level + 1, first
             hashes = [subtree_root(piece) for piece in pieces if len(piece) == TILE_BYTES]
+
+
+def _cut(level: int, number: int) -> DamagedStore:
+    where = Tile(level, number).path
+    return DamagedStore(f"{where} is missing or cut; `el audit checkpoint --rebuild` makes the tiles anew.")
 
 
 def subtree_root(hashes: bytes) -> bytes:

@@ -113,6 +113,23 @@ def test_a_backup_replaces_nothing(workspace: Workspace, tmp_path: Path) -> None
         back_up(workspace.engine, tmp_path / "no" / "copy.db")
 
 
+def test_of_two_backups_to_one_file_one_is_made(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends second is refused; neither takes away what the other is working on."""
+    checked = api.backup._checked
+
+    def while_another(copy: Path, progress: None) -> dict[str, int]:
+        monkeypatch.setattr(api.backup, "_checked", checked)
+        assert back_up(workspace.engine, tmp_path / "copy.db").projects.keys() == {"p", "q"}
+        return checked(copy, progress)
+
+    monkeypatch.setattr(api.backup, "_checked", while_another)
+    with pytest.raises(BadInput, match="there already"):
+        back_up(workspace.engine, tmp_path / "copy.db")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.db", "home"]
+
+
 def test_a_backup_is_synced_before_it_has_its_name(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

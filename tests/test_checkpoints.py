@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
+from errno import ENOSPC
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -19,12 +22,12 @@ from ledger import checking
 from ledger.checking import check_log
 from ledger.checkpoints import Checkpoint, checkpoints, opened
 from ledger.database import entries, writing
-from ledger.errors import BadInput, BadNote, Conflict, DamagedStore, ForkedLog, NotFound
+from ledger.errors import BadInput, BadNote, Conflict, DamagedStore, ForkedLog, NotFound, StoreUnreachable
 from ledger.facts.access import STREAM
 from ledger.merkle import leaf_hash as hash_of
 from ledger.merkle import verify_consistency, verify_inclusion
-from ledger.notes import COSIGNATURE, Note, SigningKey, VerifierKey
-from ledger.pins import read_pin
+from ledger.notes import COSIGNATURE, Note, Signature, SigningKey, VerifierKey
+from ledger.pins import read_pin, write_pin
 from ledger.rules.access import Project, start_epoch
 from ledger.tiles import tiles
 from tests.given_commands import client_at, runner_of
@@ -220,6 +223,17 @@ def test_a_witness_cosigns_what_extends_what_it_saw(tmp_path: Path) -> None:
         client.add_cosignatures(str(Note(text, (client.workspace.signer.named(never.origin).sign(text),))))
 
 
+def test_more_signatures_than_can_be_read_are_not_kept(tmp_path: Path) -> None:
+    """However many notes are handed in, the kept one stays one that can be read, so the log can go on being signed."""
+    client = client_with_log(tmp_path / "home", 20)
+    made = Note.parse(client.checkpoint().checkpoint)
+    for beginning in (0, 60):
+        others = [Signature("w.example", bytes([beginning + n] * 4), bytes(64)) for n in range(60)]
+        with nullcontext() if beginning == 0 else pytest.raises(BadNote, match="100 signatures"):
+            client.add_cosignatures(str(made.with_signatures(others)))
+    assert len(Note.parse(client.checkpoint().checkpoint).signatures) == 61
+
+
 # --- pins, old backups, epochs ---------------------------------------------------------------------------------------
 
 
@@ -304,6 +318,23 @@ def test_another_key_or_a_changed_pin_is_refused(tmp_path: Path) -> None:
         if pin.read_bytes().split() != kept.split():  # else only the space between was changed
             with pytest.raises(DamagedStore):
                 read_pin(pin)
+
+
+def test_a_pin_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is told, and no half a pin stays beside the one from before, which holds."""
+    client, pin = client_with_log(tmp_path / "home", 20), tmp_path / "pins" / "pin.json"
+    proving.look(client, pin)
+    kept = read_pin(pin)
+    assert kept
+
+    def full(_file: int) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreUnreachable, match="No space left"):
+        write_pin(pin, kept)
+    assert [path.name for path in pin.parent.iterdir()] == ["pin.json"]
+    assert read_pin(pin) == kept
 
 
 def test_a_log_that_was_changed_is_not_signed_again(tmp_path: Path) -> None:

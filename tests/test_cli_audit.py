@@ -5,9 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
+from ledger.checkpoints import checkpoints
+from ledger.database import writing
 from ledger.facts.catalogue import Task
+from ledger.notes import load_or_create_signer
 from tests.given import SHA_A
 from tests.given_commands import client_at, runner_of
+from tests.given_proofs import entries_of, renumbered, rewrite
 from tests.test_cli import El, el
 
 __all__ = ["el"]  # the fixture
@@ -73,3 +79,54 @@ def test_a_witness_has_a_home_of_its_own(el: El, tmp_path: Path) -> None:
     assert el("audit", "witness", str(note), "--home", str(tmp_path / "witness"), "--out", str(cosigned)).code == 0
     assert el("audit", "checkpoint", "--add", str(cosigned)).out == cosigned.read_text()
     assert len(cosigned.read_text().splitlines()) == len(note.read_text().splitlines()) + 1
+
+
+@pytest.mark.parametrize("put_there", [False, True], ids=["missing", "another"])
+def test_a_restore_without_its_signing_key_is_told_as_that(el: El, tmp_path: Path, put_there: bool) -> None:
+    """A missing or other key is no tampering: both commands say so and what to do, and nothing is signed or made anew
+    until somebody asks for it. The right key put back, everything holds as before.
+    """
+    home = tmp_path / "home"
+    key = home / "signing.key"
+    job_in(home)
+    before = el("audit", "checkpoint").out
+    kept = key.rename(tmp_path / "kept.key")
+    if put_there:
+        load_or_create_signer(home, {})
+    for verb in ("checkpoint", "verify"):
+        refused = el("audit", verb)
+        assert refused.code == 1
+        said = refused.out + refused.err
+        assert "were signed as evalledger/" in said
+        assert "put the signing.key back" in said
+        assert "was changed" not in said
+    assert key.exists() is put_there
+    kept.replace(key)
+    assert el("audit", "checkpoint").out == before
+    assert el("audit", "verify").code == 0
+    key.unlink()
+    job_in(home)
+    anew = el("audit", "checkpoint", "--new-key")
+    assert anew.code == 0
+    assert anew.out.partition("\n")[0] != before.partition("\n")[0]
+    assert el("audit", "verify").code == 0
+
+
+def test_a_new_key_does_not_sign_what_was_rolled_back(el: El, tmp_path: Path) -> None:
+    """It begins with what the lost key signed, or stays unsigned: the kept checkpoints are asked, not the pins."""
+    home = tmp_path / "home"
+    client = client_at(home)
+    el("audit", "checkpoint")
+    rows = renumbered(entries_of(client))
+    with writing(client.workspace.engine) as connection:
+        kept = connection.execute(checkpoints.select()).one()
+    changed = [rows[0]._replace(body=rows[0].body.replace(b'"local"', b'"other"'))]
+    rewrite(client, [*changed, *rows[1:]])
+    with writing(client.workspace.engine) as connection:
+        connection.execute(checkpoints.insert(), dict(kept._mapping))
+    client.workspace.engine.dispose()
+    (home / "signing.key").unlink()
+    (home / "checkpoints" / "default.json").unlink()
+    refused = el("audit", "checkpoint", "--new-key")
+    assert refused.code == 1
+    assert "a fork" in refused.err

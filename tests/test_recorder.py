@@ -476,6 +476,7 @@ def test_sabotage_without_moving_the_head_positions_repeat(
     with pytest.raises(DamagedStore, match="beyond its recorded end"):
         recorder.append_new([row("b")])
     assert "the head says 0, there are 1" in faults_of_log(engine, recorder.project_id)
+    assert "entries stand beyond the recorded end of the log: 1" in check_log(recorder).faults
 
 
 def test_sabotage_changed_bytes_are_noticed(engine: Engine, project: str) -> None:
@@ -489,6 +490,8 @@ def test_sabotage_changed_bytes_are_noticed(engine: Engine, project: str) -> Non
         entries.delete().where(of_project, entries.c.position > 20),
         entries.delete().where(of_project, entries.c.position == 2),
         log_heads.update().where(log_heads.c.project_id == project).values(root=bytes(32)),
+        log_heads.update().where(log_heads.c.project_id == project).values(size=0, root=EMPTY_ROOT),
+        log_heads.delete().where(log_heads.c.project_id == project),
     ):
         with writing(engine) as connection:
             connection.execute(harm)

@@ -188,6 +188,31 @@ def test_a_log_with_a_hole_gets_no_tiles(engine: Engine, project: str) -> None:
     assert Tiles(recorder).reach() == 0
 
 
+def test_what_is_no_entry_gets_no_tiles_and_no_bundle(engine: Engine, project: str) -> None:
+    """An entry stored as text, as only tampering can leave it, is told; so is one that is gone from a bundle."""
+    recorder = log_of(engine, project, 20)
+    Tiles(recorder).extend(10)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE entries SET body = 'x' WHERE project_id = ? AND position = 15", (project,))
+        connection.exec_driver_sql("DELETE FROM entries WHERE project_id = ? AND position = 7", (project,))
+    with pytest.raises(DamagedStore, match="changed"):
+        Tiles(recorder).extend(20)
+    with pytest.raises(DamagedStore, match="gone"):
+        Tiles(recorder).read(Tile("entries", 0, 10))
+
+
+@pytest.mark.both_databases
+def test_nothing_is_written_after_a_tile_that_is_gone(engine: Engine, project: str) -> None:
+    """A tile that lost what it began with does not grow: new hashes would stand in the places of the lost ones."""
+    recorder = log_of(engine, project, 600)
+    Tiles(recorder).extend(300)
+    with engine.begin() as connection:
+        connection.execute(tiles.delete().where(tiles.c.project_id == project, tiles.c.level == 1))
+    with pytest.raises(DamagedStore, match=r"tile/1/000 is missing.*--rebuild"):
+        Tiles(recorder).extend(600)
+    assert Tiles(recorder).reach() == 300
+
+
 def test_random_proofs_from_stored_tiles(engine: Engine, project: str) -> None:
     """Inclusion and consistency from stored tiles are those from the leaves."""
     recorder, random = log_of(engine, project, 600), Random(3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ import msgspec
 import typer
 
 from api import proving
-from api.cli.output import Json, Project, progress, say, say_json
+from api.cli.output import Json, Project, progress, say, say_json, write
 from api.client import Client, connect
 from api.el import El
 from api.evidence_check import Verified
@@ -42,6 +41,9 @@ def checkpoint(
     ] = None,
     key: Annotated[bool, typer.Option("--key", help="Print only the key that signs for the log.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the tiles anew from the entries first.")] = False,
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="The key that signed before is lost: go on with another.")
+    ] = False,
     pin: PinFile = None,
     accept_epoch: AcceptEpoch = False,
     project: Project = None,
@@ -54,15 +56,15 @@ def checkpoint(
     el = connect(project=project)
     if add is not None:
         el.add_cosignatures(_text(add))
-    if isinstance(el, Client) and (rebuild or accept_epoch):
-        proving.checkpoint(el, rebuild=rebuild, accept_epoch=accept_epoch)
-    elif rebuild:
-        raise BadInput("The tiles of a server are made anew where its store is.")
+    if isinstance(el, Client) and (rebuild or accept_epoch or new_key):
+        proving.checkpoint(el, rebuild=rebuild, accept_epoch=accept_epoch, new_key=new_key)
+    elif rebuild or new_key:
+        raise BadInput("A server's tiles are made anew, and its key is replaced, where its store is.")
     found = proving.look(el, _pin_of(el, pin), accept_epoch=accept_epoch)
     if json:
         say_json(found)
     else:
-        sys.stdout.write(f"{found.key}\n" if key else found.checkpoint)
+        write(f"{found.key}\n" if key else found.checkpoint)
 
 
 def prove(
@@ -81,7 +83,7 @@ def prove(
         return
     say(f"entry     {found.position:,} of {found.size:,}", f"leaf      {leaf_hash(bytes(found.entry)).hex()}")
     say(*(f"sibling   {hash_}" for hash_ in found.hashes), f"root      {found.root}")
-    sys.stdout.buffer.write(bytes(found.entry) + b"\n")
+    write(bytes(found.entry) + b"\n")
 
 
 def verify(
@@ -154,7 +156,7 @@ def witness(
     el = connect(project=project, settings=settings)
     note = proving.witness(el, _text(file), pin or proving.pin_path(own, el), signer)
     if out is None:
-        sys.stdout.write(str(note))
+        write(str(note))
     else:
         _write(out, [str(note).encode()])
 
