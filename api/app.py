@@ -49,16 +49,18 @@ def create_app(
     telemetry = telemetry or Telemetry()
     follower = BackgroundFollower(workspace, telemetry.log) if follow else None
 
+    gate = Gate(workspace, insecure_local=insecure_local, follower=follower, committed=telemetry.committed)
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        if follower is None:
-            yield
-            return
-        follower.start()
+        if follower is not None:
+            follower.start()
         try:
             yield
         finally:
-            await asyncio.to_thread(follower.stop)
+            await asyncio.to_thread(gate.close)
+            if follower is not None:
+                await asyncio.to_thread(follower.stop)
 
     app = FastAPI(
         openapi_url=None,  # a route of ours gives it
@@ -71,7 +73,7 @@ def create_app(
     app.state.telemetry = telemetry
     app.state.follower = follower
     app.state.stopping = asyncio.Event()
-    app.state.gate = Gate(workspace, insecure_local=insecure_local, follower=follower, committed=telemetry.committed)
+    app.state.gate = gate
     app.router.routes.extend(as_route(declared) for group in routes for declared in group.declared)
     seal(app)
     add_handlers(app)

@@ -30,12 +30,16 @@ class Head(NamedTuple):
 
 
 class Appending:
-    """An open transaction on a project's log. Call it with rows; it returns the position of the first of them."""
+    """An open transaction on a project's log. Call it with rows; it returns the position of the first of them.
+
+    `appended` says whether anything was.
+    """
 
     def __init__(self, connection: Connection, project_id: str) -> None:
         self.connection = connection
         self._project_id = project_id
         self._frontier: Frontier | None = None
+        self.appended = False
 
     @property
     def size(self) -> int:
@@ -68,6 +72,7 @@ class Appending:
 
         def take_into_the_tree() -> None:
             self._frontier = frontier.extend(leaf_hashes([row[3] for row in rows]))
+            self.appended = True
 
         try:
             insert(self.connection, entries, placed, meanwhile=take_into_the_tree)
@@ -78,9 +83,9 @@ class Appending:
         return first
 
     def move_head(self) -> None:
-        """Write the new end of the log: size, frontier and root."""
+        """Write the new end of the log: size, frontier and root. Nothing when nothing was appended."""
         frontier = self._frontier
-        if frontier is None:
+        if frontier is None or not self.appended:
             return
         moved = {"size": frontier.size, "frontier": frontier.to_bytes(), "root": frontier.root()}
         move = _MOVE_HEAD_AND_NOTIFY if self.connection.dialect.name == "postgresql" else _MOVE_HEAD

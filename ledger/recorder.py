@@ -82,7 +82,8 @@ class ProjectRecorder(ApplicationRecorder):
             appending = Appending(connection, self.project_id)
             yield appending
             appending.move_head()
-        self._listener.wake(self.project_id)
+        if appending.appended:
+            self._listener.wake(self.project_id)
 
     def _append_what_is_new(self, rows: Sequence[Row], also: Also | None) -> list[Outcome]:
         """The careful way: under the head row, so nobody can write in between, tell repeats from conflicts."""

@@ -68,10 +68,11 @@ class Listener:
         """End the thread and its connection; the next `add` begins anew."""
         with self._lock:
             thread, self._thread = self._thread, None
+            ended, end = self._ended, self._end  # an `add` from here on makes others
         if thread:
-            os.close(self._end)
+            os.close(end)
             thread.join()
-            os.close(self._ended)
+            os.close(ended)
 
     def _listen(self, ended: int) -> None:
         import psycopg  # noqa: PLC0415 - takes a while to load, and a ledger in a SQLite file needs none of it
@@ -103,12 +104,20 @@ class Listener:
 
 
 def _has_ended(ended: int, within_s: float) -> bool:
-    return bool(select.select([ended], [], [], within_s)[0])
+    return bool(_readable(ended, within_s=within_s))
 
 
 def _waited_in_vain(connection: Any, ended: int) -> bool:
     """Wait for a message from the server or for the end; whether it was the end."""
-    return ended in select.select([connection.fileno(), ended], [], [])[0]
+    return ended in _readable(connection.fileno(), ended)
+
+
+def _readable(*files: int, within_s: float | None = None) -> list[int]:
+    """Which of the files there is something to read from. By `poll`: `select` takes none numbered 1,024 or higher."""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return [file for file, _ in poll.poll(None if within_s is None else within_s * 1_000)]
 
 
 _listeners: WeakKeyDictionary[Engine, Listener] = WeakKeyDictionary()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from ledger import subscription
 from ledger.database import create_tables, open_database, reading, writing
 from ledger.facts.access import ProjectCreated
 from ledger.recorder import ProjectRecorder
@@ -212,3 +216,19 @@ def test_nobody_is_woken_for_another_project() -> None:
         ProjectRecorder(make(), "mine").append(rows_of(entry(ProjectCreated("x"), "s")))
         assert mine.wait(5)
         listener.close()
+
+
+def test_a_listener_waits_on_files_of_any_number() -> None:
+    """A server with many open connections has files numbered beyond 1,023, where `select` gives up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2_048)), hard))
+    ended, end = os.pipe()
+    try:
+        high = fcntl.fcntl(ended, fcntl.F_DUPFD, 1_024)
+        assert not subscription._has_ended(high, 0.01)
+        os.close(end)
+        assert subscription._has_ended(high, 5)
+        os.close(high)
+    finally:
+        os.close(ended)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

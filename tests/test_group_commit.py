@@ -9,15 +9,18 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
 from ledger.appending import Appending
 from ledger.application import Asked, Ledger, Written
+from ledger.codec import Row
 from ledger.errors import BadInput, Conflict, NotAllowed, StoreUnreachable
 from ledger.facts.trial import RewardRecorded, TrialFact, trial_stream
 from ledger.grouping import GroupCommit
 from ledger.rules import trial
 from ledger.rules.trial import Trial
+from ledger.subscription import Listener
 from tests.given import JOB, dispatched
 
 pytestmark = pytest.mark.both_databases
@@ -77,6 +80,38 @@ def test_what_belongs_to_a_write_is_in_its_transaction(engine: Engine, project: 
         ]
     )
     assert ran == ["new"]
+
+
+def test_a_group_of_repeats_writes_nothing(engine: Engine, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known already costs no write: the head stays, and nobody is woken; what is new moves it once."""
+    ledger = Ledger(engine, project)
+    ledger.record_each([dispatch("t1"), reward("t1", 1.0)])
+    moved: list[str] = []
+    woken: list[str] = []
+    writer = threading.current_thread()
+
+    def wake(_listener: Listener, project_id: str) -> None:
+        if threading.current_thread() is writer:  # not who hears of a write from the database, and perhaps late
+            woken.append(project_id)
+
+    monkeypatch.setattr(Listener, "wake", wake)
+
+    def note(_connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("UPDATE log_heads"):
+            moved.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    assert ledger.record_each([dispatch("t1"), reward("t1", 1.0)]) == [Written(2, ()), Written(2, ())]
+    assert ledger.recorder.append(row_of(ledger, 2)) == [(2, "repeated")]
+    assert (moved, woken) == ([], [])
+    ledger.record_each([reward("t1", 1.0), dispatch("t2")])
+    assert (len(moved), woken) == (1, [project])
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def row_of(ledger: Ledger, position: int) -> list[Row]:
+    """An entry as it is stored."""
+    return [row for _, row in ledger.recorder.rows(after=position - 1, limit=1)]
 
 
 def test_many_threads_write_every_fact_once(engine: Engine, project: str) -> None:

@@ -80,6 +80,10 @@ class Gate:
         client.fresh = lambda position: self.reach(project, max(min_position, position))
         return client
 
+    def close(self) -> None:
+        """Wait until the reports that are being committed are."""
+        self._threads.shutdown()
+
     def is_ready(self, project: str, actor: str) -> bool:
         """Whether a client for this actor is there already, to be had without any wait."""
         return (project, actor) in self._clients

@@ -1,7 +1,7 @@
 """Reports as they come by the hundred: what many requests ask at once is looked up and committed together.
 
-Nothing here blocks the event loop, and no request holds a thread while it waits: a thread looks up, or commits, for all
-that wait.
+Nothing here blocks the event loop, and no request holds a thread while it waits: a thread looks up, and commits, for
+all that wait. Projects take turns on the threads, one group after the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from api.client import Client
 from api.under_claim import asked_of, finish_job, is_over, keep_late_rewards, reported, rules_of
 from ledger.application import Asked, Ledger, Rule, Written
 from ledger.database import reading
-from ledger.errors import ClaimLapsed
+from ledger.errors import ClaimLapsed, StoreError
 from ledger.facts.trial import ReportedFact, Slot, trial_stream
 from ledger.grouping import GroupCommit
 from projections import trials
@@ -59,7 +59,7 @@ class Reports:
         self._ledger = ledger
         self._threads = threads
         self._slots: OrderedDict[str, Slot] = OrderedDict()  # a trial's id names the same slot for good
-        self._group = GroupCommit(self._record, pause_s=PAUSE_S)
+        self._group = GroupCommit(self._record, pause_s=PAUSE_S, hand_on=threads.submit)
 
     async def take(self, client: Client, trial_id: str, facts: Sequence[ReportedFact], *, token: int) -> Reported:
         """Record a report; see `El.report`."""
@@ -79,16 +79,19 @@ class Reports:
             written = await run_in_threadpool(finish_job, client, slot.job_id, written)
         return reported(facts, written)
 
-    def _record(self, group: Sequence[_Report]) -> list[_Recorded]:
+    def _record(self, group: Sequence[_Report]) -> Sequence[_Recorded | Exception]:
         """Look up what is not known, and commit all in one transaction."""
-        self._look_up({report.trial_id for report in group if report.trial_id not in self._slots})
+        try:
+            self._look_up({report.trial_id for report in group if report.trial_id not in self._slots})
+        except StoreError as error:  # each of the group would only wait for the store once more
+            return [error] * len(group)
         slots = [self._slots.get(report.trial_id) for report in group]
         asked = [
             asked_of(r.client, trial_stream(s.job_id, s.task, s.attempt), r.facts, r.rules, token=r.token)
             for r, s in zip(group, slots, strict=True)
             if s
         ]
-        outcomes = iter(self._commit(asked))
+        outcomes = iter(self._commit(asked) if asked else ())
         found = [_Recorded(slot, next(outcomes)) if slot else _Recorded() for slot in slots]
         while len(self._slots) > SLOTS_KEPT_MAX:
             self._slots.popitem(last=False)
