@@ -309,6 +309,24 @@ def test_a_block_reports_on_its_trial(door: Door) -> None:
     assert (result.status, result.score, result.lost) == ("failed", 1.0, {"agent": 1})
 
 
+def test_a_block_may_say_itself_how_its_trial_ended(door: Door) -> None:
+    """Its word stands: the end of the block adds no second one, and an exception after it is still the caller's."""
+    job_id = job_of(door.el, 3)
+    with door.el.trial(job_id, "t000", 1) as trial:
+        trial.succeeded(exit_code=0)
+    with door.el.trial(job_id, "t001", 1) as trial:
+        trial.failed(ValueError("no answer"))
+    with pytest.raises(ZeroDivisionError), door.el.trial(job_id, "t002", 1) as trial:  # noqa: PT012
+        trial.succeeded(exit_code=0)
+        raise ZeroDivisionError
+    rows = door.el.trials(job_id)
+    assert [(row.status, row.exit_code, row.error_type) for row in rows] == [
+        ("succeeded", 0, None),
+        ("failed", None, "ValueError"),
+        ("succeeded", 0, None),
+    ]
+
+
 @everywhere
 def test_a_heartbeat_keeps_the_lease_and_tells_that_the_job_was_canceled(door: Door) -> None:
     """As long as it comes in time nobody takes the trial over; afterwards it says that the trial is lost."""

@@ -10,7 +10,7 @@ import typer
 from api.cli.output import Project, err, progress, say
 from api.client import connect
 from api.el import El
-from api.runners.events import Away, Ended, Event, Interrupted, Reaped, Skipped, Tally, Waiting
+from api.runners.events import Away, Ended, Event, Interrupted, Ready, Reaped, Skipped, Tally, Waiting
 from api.runners.sources import Source, source_at
 from api.runners.worker import Worker
 from ledger.errors import BadInput
@@ -42,8 +42,6 @@ def worker(
     lie = _files(files or [])
     el = connect(url, key=key, project=project)
     job_id = el.job_id(job) if job else None
-    if not once:
-        say("waiting for jobs; Ctrl-C ends")
     work = Worker(el, name=name, slots=jobs, lease_s=lease_s, files=lie, on_event=_tell)
     tally = work.run(job_id, forever=not once)
     how = f"{tally.succeeded:,} succeeded, {tally.failed:,} failed, {tally.canceled:,} canceled"
@@ -84,7 +82,7 @@ def _files(given: list[str]) -> dict[str, Source]:
 
 
 def _tell(event: Event) -> None:
-    """Say on standard error what a worker met with."""
+    """Say what a worker met with, on standard error but for the line that says it is ready."""
     match event:
         case Ended(slot, outcome, reward, error_type):
             told = "no reward" if reward is None else f"reward {reward:g}"
@@ -92,14 +90,16 @@ def _tell(event: Event) -> None:
         case Reaped(slot, became):
             what = "its slot is free again" if became == "released" else "ended as LeaseLapsed"
             err().print(f"{slot.task} #{slot.attempt}: left behind by another worker; {what}")
-        case Waiting(elsewhere) if elsewhere:
+        case Waiting(elsewhere):
             err().print(f"nothing left to start; {_trials(elsewhere)} still running elsewhere")
+        case Ready():
+            say("waiting for jobs; Ctrl-C ends")
         case Skipped(sentence=sentence):
             err().print(sentence)
         case Away(sentence, for_s):
             how_long = "" if for_s is None else f", for {for_s:g} s at most"
             err().print(f"{sentence} Trying again{how_long}; what runs goes on.")
-        case Interrupted(running):
+        case Interrupted(running) if running:
             err().print(
                 f"finishing {_trials(running)}; press Ctrl-C again to stop {'it' if running == 1 else 'them'} now"
             )

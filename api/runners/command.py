@@ -81,7 +81,7 @@ def run_trial(
         StoreUnreachable: the artifacts cannot be kept.
         OSError: there is no place for the trial's folder.
     """
-    with trial_folder() as folder, guard.watching(folder) if guard else nullcontext():
+    with trial_folder() as folder, guard.watching(folder.root) if guard else nullcontext():
         run = _run_steps(plan, slot, task, folder, stop)
 
         def collect() -> Outcome:

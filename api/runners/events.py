@@ -37,6 +37,10 @@ class Waiting(NamedTuple):
     elsewhere: int
 
 
+class Ready(NamedTuple):
+    """A worker that goes on until it is interrupted was let in, and looks for work from now on."""
+
+
 class Skipped(NamedTuple):
     """A job's slots are left alone, for the reason in the sentence."""
 
@@ -57,7 +61,7 @@ class Away(NamedTuple):
     for_s: float | None
 
 
-Event = Dispatched | Ended | Reaped | Waiting | Skipped | Interrupted | Away
+Event = Dispatched | Ended | Reaped | Waiting | Ready | Skipped | Interrupted | Away
 
 
 class Tally(msgspec.Struct):

@@ -14,10 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 ROUNDS_MAX = 20
 ROUND_S = 0.05
@@ -39,13 +38,13 @@ class Guard:
             )
 
     @contextmanager
-    def watching(self, folder: Any) -> Iterator[None]:
-        """Guard the trial in a `TrialFolder` until the block ends."""
-        self._tell("+", folder.root)
+    def watching(self, root: Path) -> Iterator[None]:
+        """Guard the trial whose `TrialFolder` has this root until the block ends."""
+        self._tell("+", root)
         try:
             yield
         finally:
-            self._tell("-", folder.root)
+            self._tell("-", root)
 
     def close(self) -> None:
         """Nothing is left to guard."""
@@ -62,7 +61,7 @@ class Guard:
                 self._process.stdin.flush()
 
 
-def end_all(roots: Iterable[str]) -> None:
+def end_all(roots: Collection[str]) -> None:
     """Kill every process of the trials in these folders, and remove the folders."""
     marks = [f"\0EL_WORK_DIR={root}/work\0".encode() for root in roots]
     for _ in range(ROUNDS_MAX):  # one that forks while it is looked for is found the next time

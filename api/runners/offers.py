@@ -54,6 +54,7 @@ class Offers:
         self._plans: dict[str, JobPlan] = {}
         self._skip_until: dict[str, float] = {}
         self._look_at = 0.0
+        self._pause_s = LOOK_AGAIN_S
 
     def take(self, slots: int) -> list[Offer]:
         """Claim at most so many slots of the job whose turn it is; none when there is nothing to claim now."""
@@ -71,6 +72,11 @@ class Offers:
             self._turns.popleft()
         return []
 
+    def look_again(self) -> bool:
+        """Look now, however short ago the last look was; whether there is anything to claim."""
+        self._look()
+        return not self.drained
+
     def drop(self, job_id: str) -> None:
         """Claim nothing more of a job that was canceled."""
         if job_id in self._turns:
@@ -81,8 +87,11 @@ class Offers:
         self._plans = {job_id: plan for job_id, plan in self._plans.items() if job_id in waiting}
         self._turns = deque(job_id for job_id in waiting if self._plan(job_id))
         self.drained = not self._turns
-        if self.drained:
-            self._look_at = time.monotonic() + LOOK_AGAIN_S
+        if not self.drained:
+            self._pause_s = LOOK_AGAIN_S
+            return
+        self._look_at = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, self._el.idle_pause_s_max)
 
     def _plan(self, job_id: str) -> JobPlan | None:
         if job_id in self._plans:

@@ -22,7 +22,7 @@ from api.answers import Claim, LeftBehind
 from api.el import El
 from api.runners.claims import Claims
 from api.runners.command import Outcome, run_trial
-from api.runners.events import Away, Dispatched, Ended, Event, Interrupted, Reaped, Tally, Waiting
+from api.runners.events import Away, Dispatched, Ended, Event, Interrupted, Ready, Reaped, Tally, Waiting
 from api.runners.guard import Guard
 from api.runners.heart import Every, Heart
 from api.runners.offers import Offer, Offers
@@ -82,6 +82,7 @@ class Worker:
         self._interruptions = 0
         self._trouble: Exception | None = None
         self._told_away = False
+        self._told_ready = False
         self._look_about_due = Every(lease_s / 3)
         self._others_due = Every(LOOK_ABOUT_S)
 
@@ -134,6 +135,7 @@ class Worker:
                 offers.drop(canceled)
             self._fill(pool, offers)
             more = bool(self._running or forever or not offers.drained or (job_id and self._others_at_work(job_id)))
+            more = more or offers.look_again()  # those who were at work may have left something since the last look
         except ServerAway as error:
             self._away(error, forever)
             return True
@@ -142,6 +144,9 @@ class Worker:
             return True
         self._patience.answered()
         self._told_away = False
+        if forever and not self._told_ready:
+            self._told_ready = True
+            self._tell(Ready())
         return more
 
     def _fill(self, pool: ThreadPoolExecutor, offers: Offers) -> None:
