@@ -181,21 +181,23 @@ class Fuzzer:
         middle = random.randrange(len(data) + 1)
         return [data[:middle], data[middle:]], random.random() < 0.05, length
 
-    def _damaged(self, value: Any) -> Any:
+    def _damaged(self, value: Any, *, within: str = "") -> Any:
         """A value in which one part is something else.
 
-        The planted secret never takes the place of a text: a text may be a name, and sentences say names.
+        The planted secret never takes the place of a text, of a null, where a text may stand, or of a parameter's name:
+        sentences say names.
         """
         random = self.random
         if isinstance(value, dict) and value and random.random() < 0.8:
             name = random.choice(list(value))
             if random.random() < 0.2:
-                return {**value, random.choice([PLANTED, "é", "", "a" * 1_000]): PLANTED}
+                names = ["é", "", "a" * 1_000] if within == "params" else [PLANTED, "é", "", "a" * 1_000]
+                return {**value, random.choice(names): PLANTED}
             if random.random() < 0.2:
                 return {key: part for key, part in value.items() if key != name}
             if name == "secrets" and isinstance(value[name], dict):
                 return {**value, name: {"TOKEN": random.choice([PLANTED, 1, None, [PLANTED], PLANTED * 10_000])}}
-            return {**value, name: self._damaged(value[name])}
+            return {**value, name: self._damaged(value[name], within=name)}
         if isinstance(value, list) and value and random.random() < 0.8:
             at = random.randrange(len(value))
             return [*value[:at], self._damaged(value[at]), *value[at + 1 :]]
@@ -203,6 +205,8 @@ class Fuzzer:
             return random.choice([*NASTY_TEXTS, 1, None, [], {}, new_key()])
         # Nor may it become a text in a list or a name in an object of texts.
         planted: list[Any] = [PLANTED] if isinstance(value, list | dict) else [PLANTED, [PLANTED], {PLANTED: PLANTED}]
+        if value is None:
+            planted = []
         return random.choice([*planted, -1, 0, 2**63, 10**30, 0.5, 1e308, None, True, "", [], {}])
 
     def _spliced(self, data: bytes) -> bytes:
