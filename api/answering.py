@@ -1,4 +1,4 @@
-"""Answers about jobs, each from one look at the read models, saying the position they had reached."""
+"""Answers about jobs, each from one look at the read models, saying the position `as_of` that it was made at."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from ledger.facts.job import is_job_id
 from ledger.recorder import ProjectRecorder
 from projections import job_metrics, jobs, trials
 from projections.explaining import Explanation, explain
-from projections.following import position_of
 from projections.jobs import JobRow
-from projections.models import READ_MODELS
 from projections.policies import policy_named
 
 LOST_SHOWN = 5
@@ -23,33 +21,38 @@ LOST_SHOWN = 5
 
 def list_jobs(
     connection: Connection,
-    project: str,
+    as_of: int,
     *,
+    project: str,
     wanted: Mapping[str, str | None],
     tags: Mapping[str, str],
     before: int | None,
     limit: int,
 ) -> JobList:
     """Jobs, the newest first."""
-    as_of = position_of(connection, project, READ_MODELS)
     rows = jobs.list_jobs(connection, project, **wanted, tags=tags, before=before, limit=limit)
     endings = job_metrics.endings_of(connection, project, [row.job_id for row in rows])
     return JobList([job_answer(row, endings[row.job_id], as_of) for row in rows], as_of)
 
 
-def get_job(connection: Connection, project: str, job_id: str) -> JobAnswer:
+def get_job(connection: Connection, as_of: int, *, project: str, job_id: str) -> JobAnswer:
     """A job as it stands."""
-    as_of = position_of(connection, project, READ_MODELS)
     row = jobs.get_job(connection, project, whole_id(connection, project, job_id))
     return job_answer(row, job_metrics.endings_of(connection, project, [row.job_id])[row.job_id], as_of)
 
 
 def get_result(
-    connection: Connection, project: str, job_id: str, *, tasks_after: int, tasks_limit: int, policy: str | None
+    connection: Connection,
+    as_of: int,
+    *,
+    project: str,
+    job_id: str,
+    tasks_after: int,
+    tasks_limit: int,
+    policy: str | None,
 ) -> ResultAnswer:
     """A job's result with a page of its tasks, and the numbers under a policy where one is named."""
     rule = None if policy is None else policy_named(policy)
-    as_of = position_of(connection, project, READ_MODELS)
     row = jobs.get_job(connection, project, whole_id(connection, project, job_id))
     measured = job_metrics.result_of(connection, project, row.job_id)
     tasks, more = _tasks(connection, project, row, after=tasks_after, limit=tasks_limit)
@@ -73,6 +76,7 @@ def get_result(
 
 def get_explanation(
     connection: Connection,
+    as_of: int,
     *,
     recorder: ProjectRecorder,
     job_id: str,
@@ -82,14 +86,12 @@ def get_explanation(
     limit: int,
 ) -> Explanation:
     """A number of a job, taken apart."""
-    as_of = position_of(connection, recorder.project_id, READ_MODELS)
     row = jobs.get_job(connection, recorder.project_id, job_id)
     return explain(connection, recorder, row, metric=metric, as_of=as_of, task=task, after=after, limit=limit)
 
 
-def get_tasks(connection: Connection, project: str, job_id: str, *, after: int, limit: int) -> TaskPage:
+def get_tasks(connection: Connection, as_of: int, *, project: str, job_id: str, after: int, limit: int) -> TaskPage:
     """A page of a job's members with their attempts."""
-    as_of = position_of(connection, project, READ_MODELS)
     row = jobs.get_job(connection, project, whole_id(connection, project, job_id))
     tasks, more = _tasks(connection, project, row, after=after, limit=limit)
     return TaskPage(tasks, after, more, as_of)

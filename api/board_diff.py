@@ -10,16 +10,16 @@ from sqlalchemy.engine import Connection
 from api.asof import position_asked
 from api.board_shaping import row_numbers
 from api.boards import BoardDiff, Move, MovingFact, Place
+from api.leaderboards import went_on
 from api.shaping import time_text
 from ledger.codec import TAGS
 from ledger.errors import BadInput, NotFound
 from ledger.facts.leaderboard import FrozenNumbers, SnapshotAdded, SnapshotWithdrawn
 from ledger.facts.trial import slot_of
-from projections import audit_trail, snapshots
 from projections import leaderboard as read_model
-from projections.following import microseconds, position_of
+from projections import snapshots
+from projections.following import microseconds
 from projections.leaderboard import Ranked, SnapshotRow
-from projections.models import READ_MODELS
 
 FACTS_LISTED_MAX = 100
 
@@ -35,7 +35,7 @@ class _Since(NamedTuple):
 
 
 def diff_leaderboard(
-    connection: Connection, project: str, cohort: str, *, from_: int | str, to: int | str | None
+    connection: Connection, reached: int, *, project: str, cohort: str, from_: int | str, to: int | str | None
 ) -> BoardDiff:
     """The rows that stand otherwise at the position `to` than at `from_`, by score, each with what moved it.
 
@@ -43,7 +43,6 @@ def diff_leaderboard(
         BadInput: `to` lies before `from_`.
         NotFound: there was no such leaderboard at `to`.
     """
-    reached = position_of(connection, project, READ_MODELS)
     start = position_asked(connection, project, from_, reached=reached)
     end = reached if to is None else position_asked(connection, project, to, reached=reached)
     if end < start:
@@ -101,8 +100,7 @@ def _of_boards(rows: Sequence[SnapshotRow], start: int, end: int) -> list[Moving
 def _since(connection: Connection, project: str, row: SnapshotRow, start: int, end: int) -> _Since:
     """Fold the job's entries, and look at its numbers before and after each one above the position `start`."""
     frozen, job_id = row.fact.numbers, row.fact.job_id
-    later = audit_trail.events(connection, project, after=row.fact.position, limit=1, job_id=job_id)
-    if not later or later[0].position > end:
+    if not went_on(connection, project, row.fact, end):
         return _Since(None, None, [])
     fold = snapshots.JobFold(job_id)
     at_start: FrozenNumbers | None = None

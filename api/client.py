@@ -136,19 +136,23 @@ class Client(El):
 
     def ask(self, question: Callable[[Connection], T], *, at_least: int = 0) -> T:
         """Put a question to the read models, brought up to date first, and at least to a position written just now."""
+        return self.answer(lambda connection, _as_of: question(connection), at_least=at_least)
+
+    def answer(self, question: Callable[[Connection, int], T], *, at_least: int = 0) -> T:
+        """The same for an answer that says what it is as of: the question is told the position it is put at."""
         self.fresh(at_least)
         with reading(self.workspace.engine) as connection:
-            self.as_of = position_of(connection, self.project, READ_MODELS)
-            return question(connection)
+            self.as_of = as_of = position_of(connection, self.project, READ_MODELS)
+            return question(connection, as_of)
 
-    def ask_of(self, job_id: str, as_of: int | str | None, question: Callable[[Connection], T]) -> T:
-        """Put a question about one job to the read models as they are, or as they stood at a position or a time."""
+    def answer_of(self, job_id: str, as_of: int | str | None, question: Callable[[Connection, int], T]) -> T:
+        """The same about one job, as the read models are, or as they stood at a position or a time."""
         if as_of is None:
-            return self.ask(question)
-        position = self.ask(lambda now: position_asked(now, self.project, as_of, reached=self.as_of))
+            return self.answer(question)
+        position = self.answer(lambda now, reached: position_asked(now, self.project, as_of, reached=reached))
         with job_as_of(self.ledger.recorder, self.job_id(job_id), position) as connection:
             self.as_of = position
-            return question(connection)
+            return question(connection, position)
 
     # --- the project ---------------------------------------------------------------------------------------------
 
@@ -240,10 +244,10 @@ class Client(El):
     ) -> JobList:
         wanted = {"status": status, "dataset": dataset, "profile": profile, "model": model, "agent_run": agent_run}
         question = partial(answering.list_jobs, wanted=wanted, tags=tags or {}, before=before, limit=limit)
-        return self.ask(partial(question, project=self.project))
+        return self.answer(partial(question, project=self.project))
 
     def job(self, job_id: str, *, as_of: int | str | None = None) -> JobAnswer:
-        return self.ask_of(job_id, as_of, partial(answering.get_job, project=self.project, job_id=job_id))
+        return self.answer_of(job_id, as_of, partial(answering.get_job, project=self.project, job_id=job_id))
 
     def result(
         self,
@@ -255,7 +259,7 @@ class Client(El):
         as_of: int | str | None = None,
     ) -> ResultAnswer:
         question = partial(answering.get_result, tasks_after=tasks_after, tasks_limit=tasks_limit, policy=policy)
-        return self.ask_of(job_id, as_of, partial(question, project=self.project, job_id=job_id))
+        return self.answer_of(job_id, as_of, partial(question, project=self.project, job_id=job_id))
 
     def explain(
         self,
@@ -269,7 +273,7 @@ class Client(El):
     ) -> Explanation:
         job_id = self.job_id(job_id)
         question = partial(answering.get_explanation, metric=metric, task=task, after=after, limit=limit)
-        return self.ask_of(job_id, as_of, partial(question, recorder=self.ledger.recorder, job_id=job_id))
+        return self.answer_of(job_id, as_of, partial(question, recorder=self.ledger.recorder, job_id=job_id))
 
     def replay(
         self,
@@ -281,10 +285,10 @@ class Client(El):
     ) -> Replayed:
         job_id = None if job_id is None else self.job_id(job_id)
         question = partial(replaying.replay, job_id=job_id, as_of=as_of, definition=definition, policy=policy)
-        return self.ask(partial(question, recorder=self.ledger.recorder))
+        return self.answer(partial(question, recorder=self.ledger.recorder))
 
     def job_tasks(self, job_id: str, *, after: int = 0, limit: int = TASKS_SHOWN) -> TaskPage:
-        return self.ask(partial(answering.get_tasks, project=self.project, job_id=job_id, after=after, limit=limit))
+        return self.answer(partial(answering.get_tasks, project=self.project, job_id=job_id, after=after, limit=limit))
 
     def cancel_job(self, job_id: str, *, reason: str = "") -> Published:
         return submitting.cancel_job(self, job_id, reason=reason)
@@ -312,9 +316,10 @@ class Client(El):
         return self.ask(partial(trials.list_trials, project_id=self.project, job_id=job_id, after=after, limit=limit))
 
     def get_trial(self, trial_id: str, *, as_of: int | str | None = None) -> TrialRow:
-        question = partial(trials.get_trial, project_id=self.project, trial_id=trial_id)
-        row = self.ask(question)
-        return row if as_of is None else self.ask_of(row.job_id, as_of, question)
+        row = self.ask(partial(trials.find_trial, project_id=self.project, text=trial_id))
+        if as_of is None:
+            return row
+        return self.answer_of(row.job_id, as_of, lambda then, _at: trials.get_trial(then, self.project, row.trial_id))
 
     def trial_contents(self, trial_id: str) -> list[Content]:
         row = self.get_trial(trial_id)
@@ -390,13 +395,13 @@ class Client(El):
         return leaderboards.add_snapshot(self, job_id)
 
     def leaderboards(self, *, as_of: int | str | None = None) -> BoardList:
-        return self.ask(partial(leaderboards.list_leaderboards, project=self.project, as_of=as_of))
+        return self.answer(partial(leaderboards.list_leaderboards, project=self.project, as_of=as_of))
 
     def leaderboard(
         self, cohort: str, *, order: Order = "score", min_coverage: float = 0.0, as_of: int | str | None = None
     ) -> Board:
         question = partial(leaderboards.get_leaderboard, order=order, min_coverage=min_coverage, as_of=as_of)
-        return self.ask(partial(question, project=self.project, cohort=cohort))
+        return self.answer(partial(question, project=self.project, cohort=cohort))
 
     def snapshot(self, snapshot_id: str) -> SnapshotAnswer:
         return leaderboards.get_snapshot(self, snapshot_id)
@@ -405,7 +410,8 @@ class Client(El):
         return leaderboards.withdraw_snapshot(self, snapshot_id, reason=reason)
 
     def leaderboard_diff(self, cohort: str, from_: int | str, to: int | str | None = None) -> BoardDiff:
-        return self.ask(partial(board_diff.diff_leaderboard, project=self.project, cohort=cohort, from_=from_, to=to))
+        question = partial(board_diff.diff_leaderboard, project=self.project, cohort=cohort, from_=from_, to=to)
+        return self.answer(question)
 
     # --- proof ---------------------------------------------------------------------------------------------------
 

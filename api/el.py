@@ -108,6 +108,9 @@ class El(ABC):
     def sources(self) -> Path:
         """The folder that remembers where on this machine the files of the project's datasets lie."""
 
+    idle_pause_s_max: float = 0.5
+    """How long whoever has found no work may leave the ledger alone before asking again, in seconds."""
+
     @property
     @abstractmethod
     def where(self) -> str:
@@ -330,7 +333,9 @@ class El(ABC):
 
     @abstractmethod
     def get_trial(self, trial_id: str, *, as_of: int | str | None = None) -> TrialRow:
-        """One trial with its six signals, now or as of a position or a time. Raises NotFound."""
+        """One trial with its six signals, now or as of a position or a time, by its id or a beginning of it of at least
+        four characters. Raises NotFound.
+        """
 
     @abstractmethod
     def trial_contents(self, trial_id: str) -> list[Content]:

@@ -8,24 +8,23 @@ With the whole log in the file nothing can have been left out, and the proof is 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from sqlalchemy.engine import Connection
 
 from api import proving
 from ledger import codec
 from ledger.checkpoints import Checkpoint
 from ledger.errors import NotFound
 from ledger.facts.catalogue import dataset_stream, profile_stream, runner_stream
-from ledger.facts.entry import Recorded
 from ledger.facts.job import JobSubmitted, job_stream
 from ledger.facts.leaderboard import FrozenNumbers, leaderboard_stream
 from ledger.notes import Note, SigningKey
 from ledger.proofs import joint_proof
+from ledger.tiles import Tiles
 from projections import leaderboard
 from projections.leaderboard import SnapshotRow
 from projections.snapshots import fold_numbers
@@ -104,16 +103,16 @@ def evidence(client: Client, target: str, *, whole: bool = False) -> Iterator[by
 
     Raises NotFound at the first line.
     """
-    snapshot = client.ask(partial(_snapshot, project=client.project, target=target))
+    snapshot = client.ask(partial(leaderboard.find_snapshot, project_id=client.project, snapshot_id=target))
     job_id = snapshot.fact.job_id if snapshot else client.job_id(target)
     signed = proving.checkpoint(client)
     at = snapshot.fact.position if snapshot else signed.size
     submitted, manifest = _manifest(client, job_id)
-    positions = range(1, signed.size + 1) if whole else _positions(client, submitted, at, snapshot)
-    numbers = fold_numbers(_recorded(client, positions, at), job_id)
+    own = _positions(client, submitted, at, snapshot)
+    numbers = fold_numbers(codec.decode_each(_bodies(client, own)), job_id)
     if numbers is None:
         raise NotFound(f"There is no job {job_id} in the first {at:,} entries.")
-    log = proving.log_of(client)
+    positions = range(1, signed.size + 1) if whole else own
     subject = (
         Subject(f"snapshot/{snapshot.fact.snapshot_id}", _digest(_body_at(client, snapshot.position)))
         if snapshot
@@ -134,7 +133,8 @@ def evidence(client: Client, target: str, *, whole: bool = False) -> Iterator[by
     envelope = enveloped(
         Statement(STATEMENT_TYPE, (subject,), PREDICATE_TYPE, predicate), client.workspace.signer.named(signed.origin)
     )
-    proof = [] if whole else joint_proof(log.tiles.node, [position - 1 for position in positions], signed.size)
+    tiles = Tiles(client.ledger.recorder)
+    proof = [] if whole else joint_proof(tiles.node, [position - 1 for position in positions], signed.size)
     head = EvidenceHead(
         FORMAT, signed.key, signed.checkpoint, envelope, tuple(base64.b64encode(hash_).decode() for hash_ in proof)
     )
@@ -176,10 +176,6 @@ def _positions(client: Client, submitted: JobSubmitted, at: int, snapshot: Snaps
     return sorted({*positions, *(r.position for r in board if r.position <= snapshot.position)})
 
 
-def _snapshot(connection: Connection, project: str, target: str) -> SnapshotRow | None:
-    return leaderboard.find_snapshot(connection, project, target)
-
-
 def _manifest(client: Client, job_id: str) -> tuple[JobSubmitted, bytes]:
     """The job's manifest, and the entry's bytes."""
     bodies = client.ledger.recorder.bodies_of([job_stream(job_id)])[job_stream(job_id)]
@@ -203,10 +199,6 @@ def _bodies(client: Client, positions: range | list[int]) -> Iterator[tuple[int,
             yield from ((at, bytes(body)) for at, body in recorder.bodies(after=some[0] - 1, limit=len(some)))
         else:
             yield from recorder.bodies_at(some)
-
-
-def _recorded(client: Client, positions: range | list[int], at: int) -> Iterable[Recorded]:
-    return codec.decode_each(row for row in _bodies(client, positions) if row[0] <= at)
 
 
 def _digest(body: bytes) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +29,7 @@ from api.answers import (
     Regraded,
     Reported,
     ResultAnswer,
+    RevisedReward,
     RevokedKey,
     Submitted,
     TaskPage,
@@ -56,7 +56,7 @@ from api.pages import (
     Standings,
     TrialPage,
 )
-from api.remote.address import checked_url
+from api.remote.address import checked_key, checked_url
 from api.remote.artifacts import RemoteArtifacts
 from api.remote.importing import RemoteStreams, own_key
 from api.remote.transport import PAGE_ROWS_MAX, TRIES_MAX, Transport, path_of
@@ -83,6 +83,8 @@ from projections.trials import TrialRow
 class HttpClient(El):
     """One project of a server. Threads may share it; close it, or use it as a block, when it is done with."""
 
+    idle_pause_s_max = 5.0
+
     def __init__(
         self,
         url: str,
@@ -95,7 +97,7 @@ class HttpClient(El):
         self.project = checked_project(project)
         self._home = (home or Settings().home).absolute()
         url = checked_url(url, has_key=key is not None)
-        self._transport = Transport(url, project, key=key, tries_max=tries_max)
+        self._transport = Transport(url, project, key=key and checked_key(key), tries_max=tries_max)
         self._artifacts = RemoteArtifacts(self._transport)
         self._streams = RemoteStreams(self._transport)
 
@@ -134,12 +136,9 @@ class HttpClient(El):
         return [Standing(*msgspec.structs.astuple(row)) for row in found]
 
     def rebuild(self, names: Collection[str] = ()) -> int:
-        content, headers = msgspec.json.encode({"names": list(names)}), {"Content-Type": "application/json"}
         # Sent once, and waited for: each repeat would drop what the last one is building.
-        once = partial(
-            self._transport.once, "POST", "/projections/rebuild", headers=headers, body=(content,), patient=True
-        )
-        return self._transport.decode(self._transport.again(once, tries_max=1), Rebuilt).position
+        asked = {"names": list(names)}
+        return self._transport.post("/projections/rebuild", Rebuilt, asked, tries_max=1, patient=True).position
 
     # --- catalogue -----------------------------------------------------------------------------------------------
 
@@ -250,14 +249,15 @@ class HttpClient(El):
         policy: str | None = None,
         as_of: int | str | None = None,
     ) -> ResultAnswer:
-        path, tasks = path_of("jobs", job_id, "result"), list[TaskResult]()
+        path, tasks, revised = path_of("jobs", job_id, "result"), list[TaskResult](), list[RevisedReward]()
         while True:
             wanted = min(tasks_limit - len(tasks), PAGE_ROWS_MAX)
             page = {"tasks_after": tasks_after + len(tasks), "tasks_limit": wanted}
             answer = self._transport.get(path, ResultAnswer, **page, policy=policy, as_of=as_of)
             tasks += answer.tasks
+            revised += answer.revised
             if not answer.tasks_more or len(tasks) >= tasks_limit:
-                return msgspec.structs.replace(answer, tasks=tasks, tasks_after=tasks_after)
+                return msgspec.structs.replace(answer, tasks=tasks, tasks_after=tasks_after, revised=revised)
 
     def explain(
         self,
@@ -351,7 +351,7 @@ class HttpClient(El):
             trial=trial_id_for(slot.job_id, slot.task, slot.attempt) if slot else None,
             task=None if slot else task,
             actor=actor,
-            tag=tags or None,
+            tag=list(tags) or None,
             stream=stream,
             before=before,
             since=since and since.isoformat(),
@@ -461,9 +461,7 @@ class HttpClient(El):
     def issue_key(self, name: str, scopes: Collection[str], *, expires_at: datetime | None = None) -> IssuedKey:
         body = {"name": name, "scopes": list(scopes), "expires_at": expires_at}
         # Sent once: were the reply lost and the request repeated, a key would stand that nobody has seen.
-        content, headers = msgspec.json.encode(body), {"Content-Type": "application/json"}
-        once = partial(self._transport.once, "POST", "/keys", headers=headers, body=(content,))
-        return self._transport.decode(self._transport.again(once, tries_max=1), IssuedKey)
+        return self._transport.post("/keys", IssuedKey, body, tries_max=1)
 
     def keys(self) -> KeyList:
         return self._transport.get("/keys", KeyList)

@@ -19,7 +19,6 @@ from uuid import uuid4
 from zlib import crc32
 
 from api.answers import IssuedKey, KeyAnswer, KeyList, RevokedKey
-from api.wiring import Workspace
 from ledger.application import Ledger
 from ledger.errors import BadInput, NotAuthenticated
 from ledger.facts.access import STREAM, ApiKeyIssued
@@ -99,16 +98,6 @@ def revoke(client: _Client, key_id: str) -> RevokedKey:
     written = client.ledger.record(STREAM, partial(revoke_key, key_id=key_id))
     project: Project = client.ledger.state(STREAM)
     return RevokedKey(_answer(project.keys[key_id], client.ledger.clock()), written.position)
-
-
-def any_key_opens(workspace: Workspace) -> bool:
-    """Whether some project of the store has a valid key."""
-    for name in workspace.projects():
-        ledger = workspace.unchecked_ledger(name)
-        project: Project | None = ledger.state(STREAM)
-        if project is not None and any(key.is_valid(ledger.clock()) for key in project.keys.values()):
-            return True
-    return False
 
 
 def expiry(text: str, now: datetime) -> datetime:

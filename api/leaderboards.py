@@ -25,9 +25,7 @@ from ledger.rules import job as job_rules
 from ledger.rules import leaderboard as rules
 from projections import audit_trail, catalogue, jobs, snapshots
 from projections import leaderboard as read_model
-from projections.following import position_of
 from projections.leaderboard import Order, SnapshotRow
-from projections.models import READ_MODELS
 
 if TYPE_CHECKING:
     from api.client import Client
@@ -129,18 +127,17 @@ def get_snapshot(client: Client, snapshot: str) -> SnapshotAnswer:
     """A snapshot, named by its id or its job's, with what its job's numbers have become since."""
     row = _found(client, snapshot)
 
-    def answer(connection: Connection) -> SnapshotAnswer:
-        as_of = position_of(connection, client.project, READ_MODELS)
+    def answer(connection: Connection, as_of: int) -> SnapshotAnswer:
         found = read_model.get_snapshot(connection, client.project, row.fact.snapshot_id)
         now = numbers_since(connection, client.project, found, None)
         return SnapshotAnswer(snapshot_of(found), now, withdrawal_of(found), as_of)
 
-    return client.ask(answer)
+    return client.answer(answer)
 
 
-def list_leaderboards(connection: Connection, project: str, *, as_of: AsOf) -> BoardList:
+def list_leaderboards(connection: Connection, reached: int, *, project: str, as_of: AsOf) -> BoardList:
     """Every leaderboard of a project, as it stood."""
-    upto, reached = _asked(connection, project, as_of)
+    upto = None if as_of is None else position_asked(connection, project, as_of, reached=reached)
     rows = read_model.list_snapshots(connection, project, upto=upto)
     boards: dict[str, list[SnapshotRow]] = {}
     for row in rows:
@@ -149,14 +146,14 @@ def list_leaderboards(connection: Connection, project: str, *, as_of: AsOf) -> B
 
 
 def get_leaderboard(
-    connection: Connection, project: str, cohort: str, *, order: Order, min_coverage: float, as_of: AsOf
+    connection: Connection, reached: int, *, project: str, cohort: str, order: Order, min_coverage: float, as_of: AsOf
 ) -> Board:
     """A leaderboard, named by its cohort, the beginning of one, or a job or snapshot on it."""
     if order not in get_args(Order):
         raise BadInput(f"{order!r} is no order of a leaderboard; there are {' and '.join(get_args(Order))}.")
     if not 0 <= min_coverage <= 1:
         raise BadInput("The least coverage is a share of the requested attempts, from 0 to 1.")
-    upto, reached = _asked(connection, project, as_of)
+    upto = None if as_of is None else position_asked(connection, project, as_of, reached=reached)
     cohort = read_model.find_cohort(connection, project, cohort)
     rows = read_model.list_snapshots(connection, project, cohort=cohort, upto=upto)
     if not rows:
@@ -180,18 +177,22 @@ def get_leaderboard(
 def numbers_since(connection: Connection, project: str, row: SnapshotRow, upto: int | None) -> FrozenNumbers | None:
     """A job's numbers at the position `upto` (now without one) where they are others than its snapshot's, else None."""
     fact = row.fact
-    later = audit_trail.events(connection, project, after=fact.position, limit=1, job_id=fact.job_id)
-    if not later or (upto is not None and later[0].position > upto):
+    if not went_on(connection, project, fact, upto):
         return None
+    numbers: FrozenNumbers | None
     if upto is None:
         numbers = snapshots.numbers_of(connection, project, fact.job_id)
     else:
         entries = snapshots.entries_of(connection, project, fact.job_id, upto=upto)
-        folded = snapshots.fold_numbers(entries, fact.job_id)
-        if folded is None:
-            return None
-        numbers = folded
+        numbers = snapshots.fold_numbers(entries, fact.job_id)
     return None if numbers == fact.numbers else numbers
+
+
+def went_on(connection: Connection, project: str, fact: SnapshotAdded, upto: int | None) -> bool:
+    """Whether a snapshot's job has entries after its numbers, up to the position `upto` if one is given."""
+    before = None if upto is None else upto + 1
+    later = audit_trail.events(connection, project, after=fact.position, before=before, limit=1, job_id=fact.job_id)
+    return bool(later)
 
 
 def _found(client: Client, text: str) -> SnapshotRow:
@@ -208,11 +209,3 @@ def _found(client: Client, text: str) -> SnapshotRow:
     if row is None:
         raise NotFound(f"{text} is on no leaderboard; `el leaderboard add JOB` puts a job on its own.")
     return row
-
-
-def _asked(connection: Connection, project: str, as_of: AsOf) -> tuple[int | None, int]:
-    """The position asked for, None for now; and how far the read models have come."""
-    reached = position_of(connection, project, READ_MODELS)
-    if as_of is None:
-        return None, reached
-    return position_asked(connection, project, as_of, reached=reached), reached

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from sqlalchemy.engine import Connection
 
 from api.answers import Published
+from ledger.application import Written
 from ledger.database import writing
 from ledger.digests import members_digest
 from ledger.errors import NotFound
@@ -44,13 +45,13 @@ def publish_dataset(
         members_digest=members_digest((task.name, task.digest) for task in tasks),
         digests=digests,
     )
-    return _published(client, ref, dataset_stream(checked_ref(ref)), rule)
+    return published(ref, client.ledger.record(dataset_stream(checked_ref(ref)), rule))
 
 
 def publish_runner(client: Client, runner: RunnerPublished) -> Published:
     """A runner revision."""
     rule = partial(rules.publish_runner, runner=runner)
-    return _published(client, runner.ref, runner_stream(checked_ref(runner.ref)), rule)
+    return published(runner.ref, client.ledger.record(runner_stream(checked_ref(runner.ref)), rule))
 
 
 def create_profile(client: Client, ref: str, params: Mapping[str, Scalar], secrets: Mapping[str, str]) -> Published:
@@ -69,7 +70,7 @@ def create_profile(client: Client, ref: str, params: Mapping[str, Scalar], secre
     if not written.facts:
         with writing(client.workspace.engine) as connection:
             seal(connection)
-    return Published(ref, "written" if written.facts else "unchanged", written.position)
+    return published(ref, written)
 
 
 def published_dataset(client: Client, ref: str) -> DatasetPublished:
@@ -96,6 +97,6 @@ def published_profile(client: Client, ref: str) -> ProfilePublished:
     return profile
 
 
-def _published(client: Client, ref: str, stream: str, rule: Callable[[object], Sequence[object]]) -> Published:
-    written = client.ledger.record(stream, rule)  # type: ignore[arg-type]  # a rule of that stream
+def published(ref: str, written: Written) -> Published:
+    """What a write about something that has a name came to."""
     return Published(ref, "written" if written.facts else "unchanged", written.position)

@@ -26,11 +26,10 @@ from projections.comparing import (
     differing_snapshot,
     job_entries,
 )
-from projections.following import position_of
 from projections.metrics import DEFINITION
 from projections.models import READ_MODELS
 from projections.policies import Policy, policy_named
-from projections.snapshots import JobFold, numbers_of
+from projections.snapshots import JobFold
 
 DIFFERENCES_MAX = 1_000
 
@@ -60,14 +59,19 @@ class Replayed(msgspec.Struct, frozen=True):
 
 def replay(
     stored: Connection,
-    recorder: ProjectRecorder,
+    reached: int,
     *,
+    recorder: ProjectRecorder,
     job_id: str | None = None,
     as_of: int | str | None = None,
     definition: str | None = None,
     policy: str | None = None,
 ) -> Replayed:
-    """Recompute one job, or all of a project, at a position or a time; `stored` sees the read models.
+    """Recompute one job, or all of a project, at a position or a time; `stored` sees the read models, at `reached`.
+
+    One job costs what its own entries cost. All of a project costs about three readings of its log: one to check it,
+    one job by job, and one to make the read models again, in a temporary file as large as they are. In memory are the
+    attempts of one job at a time.
 
     Raises:
         BadInput: there is no such definition or policy, or nothing at that position.
@@ -76,7 +80,6 @@ def replay(
     if definition not in (None, DEFINITION):
         raise BadInput(f"There are no formulas {definition[:80]!r}; there is {DEFINITION}.")
     rule = None if policy is None else policy_named(policy)
-    reached = position_of(stored, recorder.project_id, READ_MODELS)
     at = reached if as_of is None else position_asked(stored, recorder.project_id, as_of, reached=reached)
     live = at == reached
     differences = _log_faults(recorder) if job_id is None else []
@@ -92,7 +95,7 @@ def replay(
             raise NotFound(f"There was no job {one} at position {at:,}; `el job list` shows those there are now.")
         found[one] = numbers
         if live:
-            differences += differing_numbers(recorder, one, numbers_of(stored, recorder.project_id, one), numbers)
+            differences += differing_numbers(stored, recorder, one, numbers)
     if live:
         try:
             differences += _read_models(stored, recorder, at, job_id, found, rule)

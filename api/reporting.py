@@ -29,6 +29,7 @@ class TrialReport:
     def __init__(self, el: El, claim: Claim) -> None:
         self.el = el
         self.claim = claim
+        self.ended = False
 
     def reward(self, reward: float, *, source: str | None = None) -> None:
         """The verifier gave a finite number."""
@@ -57,12 +58,14 @@ class TrialReport:
     def succeeded(self, *, exit_code: int | None = None) -> None:
         """Execution ended well; the block's end says it by itself."""
         self._report(TrialSucceeded(exit_code))
+        self.ended = True
 
     def failed(self, error: BaseException) -> None:
         """Execution failed by an exception; its traceback is kept as an artifact."""
         text = "".join(traceback.format_exception(error))
         message = self.el.artifacts.put_bytes(text.encode(errors="replace")).sha256
         self._report(TrialFailed(type(error).__name__, "agent", message=message))
+        self.ended = True
 
     def _report(self, fact: ReportedFact) -> None:
         self.el.report(self.claim.trial_id, [fact], token=self.claim.token)
@@ -70,11 +73,16 @@ class TrialReport:
 
 @contextmanager
 def reporting(el: El, claim: Claim) -> Iterator[TrialReport]:
-    """Report on a claimed and started trial in this block, whose end, however it comes, ends the trial."""
+    """Report on a claimed and started trial in this block, whose end, however it comes, ends the trial.
+
+    When the block itself has said how it ended, that stands.
+    """
     report = TrialReport(el, claim)
     try:
         yield report
     except BaseException as error:
-        report.failed(error)
+        if not report.ended:
+            report.failed(error)
         raise
-    report.succeeded()
+    if not report.ended:
+        report.succeeded()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.answers import Published, Regraded
+from api.publishing import published
 from ledger.errors import BadInput, NotFound
 from ledger.facts.trial import RewardRevised, trial_stream
 from ledger.rules import trial as rules
@@ -32,13 +33,12 @@ def revise(client: Client, trial_id: str, *, reward: float, verifier: str, reaso
     row = client.get_trial(trial_id)
     rule = partial(rules.revise_reward, new=reward, verifier=verifier, reason=reason)
     written = client.ledger.record(trial_stream(row.job_id, row.task, row.attempt), rule)
-    return Published(trial_id, "written" if written.facts else "unchanged", written.position)
+    return published(row.trial_id, written)
 
 
 def regrade(client: Client, job_id: str, rewards: Sequence[NewReward], *, verifier: str, reason: str) -> Regraded:
     """Correct rewards of a job, all or none, in one transaction."""
-    job_id = client.job_id(job_id)
-    job = client.job(job_id)
+    job_id = client.job(job_id).id
     streams = [trial_stream(job_id, one.task, one.attempt) for one in rewards]
     _check(rewards, streams)
     rows = client.ledger.recorder.bodies_of(streams)
@@ -51,7 +51,7 @@ def regrade(client: Client, job_id: str, rewards: Sequence[NewReward], *, verifi
     ]
     written = client.ledger.record_all(asked)
     facts = [fact for one in written for fact in one.facts if isinstance(fact, RewardRevised)]
-    position = max((one.position for one in written), default=job.as_of)
+    position = max(one.position for one in written)
     return Regraded(job_id, len(facts), len(rewards) - len(facts), sum(fact.old is None for fact in facts), position)
 
 

@@ -17,12 +17,12 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
-from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
 from api.following import STOP_S_MAX
+from api.http.heads import BoundedHeads
 from api.telemetry import Log, LoggingBridge, Telemetry
 from api.wiring import Workspace
 from ledger.application import utc_now
@@ -31,7 +31,6 @@ from ledger.facts.access import STREAM
 
 BACKLOG = 1024
 KEEP_ALIVE_S = 20
-HEAD_BYTES_MAX = 32 * 1024
 END_S = STOP_S_MAX + 5.0  # what the lifespan may take beyond the requests, before the process is ended the hard way
 
 
@@ -150,7 +149,7 @@ def run(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=BoundedHeads,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -161,7 +160,6 @@ def run(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(shutdown_s),
         backlog=BACKLOG,
-        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
     )
     server = _Server(config, app, telemetry.log, started, end_within_s=shutdown_s + END_S)
     try:
@@ -208,10 +206,6 @@ class _Server(uvicorn.Server):
         finally:
             for sig, handler in before.items():
                 signal.signal(sig, handler)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal stops in order; a second Ctrl-C no longer waits for requests."""
-        super().handle_exit(sig, frame)
 
     def _end_now(self) -> None:
         # Threads that hang in the database would keep the process alive; none of their requests was answered.

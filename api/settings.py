@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ledger.errors import BadInput
@@ -15,8 +15,8 @@ class Settings(BaseSettings):
     """Where the ledger is, who speaks, and how it is served.
 
     `home` holds the SQLite file, the artifacts and the secret key; `database_url` overrides the file. With `api_url`
-    the ledger is a server elsewhere, and `api_key` opens it. The secret key itself (EL_SECRET_KEY) is read where it
-    is needed and kept out of here.
+    the ledger is a server elsewhere, and `api_key` opens it; empty ones count as unset. The secret key itself
+    (EL_SECRET_KEY) is read where it is needed and kept out of here.
 
     Raises:
         BadInput: a value that has not the right form. The sentence names the setting, never its value.
@@ -38,6 +38,11 @@ class Settings(BaseSettings):
     forwarded_allow_ips: str = "127.0.0.1"
     metrics_key: SecretStr | None = None
     shutdown_s: int = Field(default=30, ge=1, le=600)
+
+    @field_validator("api_url", "api_key", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: Any) -> Any:
+        return None if value == "" else value
 
     def __init__(self, **values: Any) -> None:
         try:

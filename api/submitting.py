@@ -10,7 +10,7 @@ from uuid import uuid4
 from sqlalchemy.engine import Connection
 
 from api.answers import Published, Submitted
-from api.publishing import published_dataset
+from api.publishing import published, published_dataset
 from ledger.digests import members_digest
 from ledger.facts.catalogue import Task
 from ledger.facts.job import JobSubmitted, Origin, job_id_for, job_stream
@@ -77,7 +77,7 @@ def cancel_job(client: Client, job_id: str, *, reason: str) -> Published:
     """Call a job off."""
     job_id = client.job_id(job_id)
     written = client.ledger.record(job_stream(job_id), partial(rules.cancel_job, reason=reason))
-    return Published(job_id, "written" if written.facts else "unchanged", written.position)
+    return published(job_id, written)
 
 
 def retry(client: Client, job_id: str, task: str, *, reason: str, request_id: str | None) -> Slot:

@@ -142,7 +142,7 @@ def _place(client: Client, trial_id: str) -> tuple[Slot, str]:
             leased = map(slot_of, leases.streams(connection, client.project))
             slot = next((s for s in leased if trial_id_for(s.job_id, s.task, s.attempt) == trial_id), None)
     if slot is None:
-        row = client.get_trial(trial_id)
+        row = client.ask(partial(trials.get_trial, project_id=client.project, trial_id=trial_id))
         slot = Slot(row.job_id, row.attempt, row.task)
     return slot, trial_stream(slot.job_id, slot.task, slot.attempt)
 

@@ -31,8 +31,7 @@ from ledger.rules import trial as rules
 from ledger.rules.forms import checked_number, checked_text, checked_whole
 from ledger.vault import open_secrets, require_secrets
 from projections import catalogue, jobs, trials, work_queue
-from projections.following import microseconds, position_of
-from projections.models import READ_MODELS
+from projections.following import microseconds
 
 if TYPE_CHECKING:  # the client stands on this module
     from api.client import Client
@@ -45,13 +44,13 @@ SPARE_SLOTS = 16  # looked at beyond those wanted: others may be claiming the sa
 def work(client: Client, job_id: str | None = None) -> Work:
     """What waits and what runs, in all jobs or in one."""
 
-    def found(connection: Connection) -> Work:
+    def found(connection: Connection, as_of: int) -> Work:
         waiting = work_queue.jobs_waiting(connection, client.project, job_id=job_id)
         rows = trials.running(connection, client.project, limit=LEFT_BEHIND_MAX)
         at_work = Counter(row.job_id for row in rows if job_id in (None, row.job_id))
-        return Work(waiting, dict(at_work), position_of(connection, client.project, READ_MODELS))
+        return Work(waiting, dict(at_work), as_of)
 
-    return client.ask(found)
+    return client.answer(found)
 
 
 def claim(

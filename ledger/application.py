@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection, Engine
 from ledger import codec
 from ledger.appending import Head
 from ledger.codec import Row
-from ledger.errors import ConcurrentWrite, Refused, StoreError
+from ledger.errors import BadInput, ConcurrentWrite, Refused, StoreError
 from ledger.facts.entry import AnyFact, Entry, Recorded
 from ledger.grouping import GroupCommit
 from ledger.recorder import Also, ProjectRecorder
@@ -28,6 +28,7 @@ from ledger.rules import access, catalogue, job, leaderboard, trial
 
 RETRIES_MAX = 50
 READ_BATCH = 1_000
+ACTOR_CHARS_MAX = 500  # an index holds it, and PostgreSQL has no room for much more there
 
 # A rule that is ready to be asked: everything given but the state.
 Rule = Callable[[Any], Sequence[AnyFact]]
@@ -125,6 +126,8 @@ class Ledger:
         clock: Callable[[], datetime] = utc_now,
         group: Group | None = None,
     ) -> None:
+        if len(actor) > ACTOR_CHARS_MAX:
+            raise BadInput(f"The actor has {len(actor):,} characters; {ACTOR_CHARS_MAX} are the most. Check EL_ACTOR.")
         self.engine = engine
         self.project_id = project_id
         self.actor = actor

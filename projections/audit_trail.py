@@ -6,7 +6,7 @@ to an entry. The log "at a time" is what stood before `log_us` went beyond it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, islice
 from operator import itemgetter
 from typing import Any
@@ -42,6 +42,7 @@ audit_trail = sa.Table(
 
 
 POSITIONS_PER_SELECT = 400
+ENTRIES_PER_READ = 1_000
 _EARLIEST_US = -(2**63)
 
 
@@ -138,6 +139,18 @@ def _rows(
     table = audit_trail.c
     query = sa.select(*(table[name] for name in AuditRow.__struct_fields__[:-1]), entries.c.body).join(entries, here)
     return [AuditRow(*row) for row in connection.execute(query.where(*fits).order_by(table.position).limit(limit))]
+
+
+def bodies_of(
+    connection: Connection, project_id: str, job_id: str, *, tags: Sequence[str], upto: int
+) -> Iterator[tuple[int, bytes]]:
+    """(position, body) of a job's and its trials' entries of some kinds up to a position, read as they are taken."""
+    table = audit_trail.c
+    here = sa.and_(entries.c.project_id == table.project_id, entries.c.position == table.position)
+    query = sa.select(table.position, entries.c.body).join(entries, here).order_by(table.position)
+    query = query.where(table.project_id == project_id, _few(connection, table.job_id == job_id))
+    query = query.where(table.tag.in_(tags), table.position <= upto).execution_options(yield_per=ENTRIES_PER_READ)
+    return ((position, bytes(body)) for position, body in connection.execute(query))
 
 
 def position_after(connection: Connection, project_id: str, log_us: int) -> int | None:

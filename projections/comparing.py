@@ -6,7 +6,9 @@ log gives; a snapshot's numbers are not what the formulas of that name give at t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -14,11 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ledger import codec
+from ledger.errors import NotFound
 from ledger.facts.entry import Recorded
 from ledger.facts.job import job_stream
 from ledger.facts.leaderboard import FrozenNumbers, SnapshotAdded
+from ledger.facts.trial import slot_of
 from ledger.recorder import ProjectRecorder
-from projections.snapshots import JobFold
+from projections.snapshots import JobFold, numbers_of
 
 POSITIONS_MAX = 50
 READ_ROWS = 1_000
@@ -41,6 +45,7 @@ def differing_rows(
     stored: Connection, remade: Connection, recorder: ProjectRecorder, tables: Sequence[sa.Table], job_id: str | None
 ) -> Iterator[Difference]:
     """Rows of read models that differ between the store and the same tables made again; of one job, or of all."""
+    behind = _Behind(recorder)
     for table in tables:
         if job_id is not None and "job_id" not in table.c:
             continue
@@ -60,7 +65,7 @@ def differing_rows(
                 _place(table, named, differing if before and after else []),
                 _shown(table, before, differing),
                 _shown(table, after, differing),
-                _behind(recorder, named),
+                behind.of(named),
             )
 
 
@@ -70,10 +75,14 @@ def differing_snapshot(recorder: ProjectRecorder, added: SnapshotAdded, fold: Jo
 
 
 def differing_numbers(
-    recorder: ProjectRecorder, job_id: str, stored: FrozenNumbers, recomputed: FrozenNumbers
+    stored: Connection, recorder: ProjectRecorder, job_id: str, recomputed: FrozenNumbers
 ) -> list[Difference]:
-    """What the read models say of a job against what its entries give."""
-    return _differing(recorder, "read-model", job_id, job_id, stored, recomputed)
+    """What the read models say of a job against what its entries give. Rows that are gone or unreadable say nothing."""
+    try:
+        numbers = numbers_of(stored, recorder.project_id, job_id)
+    except (NotFound, msgspec.MsgspecError, ValueError, ArithmeticError):
+        numbers = None
+    return _differing(recorder, "read-model", job_id, job_id, numbers, recomputed)
 
 
 def _differing(
@@ -81,13 +90,13 @@ def _differing(
     kind: Literal["read-model", "formula"],
     about: str,
     job_id: str,
-    stored: FrozenNumbers,
+    stored: FrozenNumbers | None,
     recomputed: FrozenNumbers | None,
 ) -> list[Difference]:
     before, after = _numbers(stored), _numbers(recomputed)
     if before == after:
         return []
-    behind = _behind(recorder, {"job_id": job_id})
+    behind = _Behind(recorder).of({"job_id": job_id})
     return [
         Difference(kind, about, name, before.get(name, "none"), after.get(name, "none"), behind)
         for name in {**before, **after}
@@ -98,6 +107,10 @@ def _differing(
 def job_entries(recorder: ProjectRecorder, job_id: str, *, upto: int) -> Iterator[Recorded]:
     """The entries of a job and its trials in the order of the log, read from the log alone."""
     positions = recorder.positions_of([job_stream(job_id)], under=f"trial/{job_id}/", upto=upto)
+    return _entries_at(recorder, positions)
+
+
+def _entries_at(recorder: ProjectRecorder, positions: Sequence[int]) -> Iterator[Recorded]:
     for start in range(0, len(positions), READ_ROWS):
         yield from codec.decode_each(recorder.bodies_at(positions[start : start + READ_ROWS]))
 
@@ -124,8 +137,9 @@ def _unlike(stored: Iterator[Row], remade: Iterator[Row], table: sa.Table) -> It
     keys = [index for index, column in enumerate(table.c) if column.primary_key]
 
     def key(row: Row) -> tuple[Any, ...]:
-        # As UTF-8: both databases keep text in the order of its bytes.
-        return tuple(row[i].encode() if isinstance(row[i], str) else row[i] for i in keys)
+        # As UTF-8: both databases keep text in the order of its bytes. Text comes after numbers: where one should be,
+        # SQLite keeps whatever somebody wrote.
+        return tuple((1, row[i].encode()) if isinstance(row[i], str) else (0, row[i]) for i in keys)
 
     one, other = next(stored, None), next(remade, None)
     while one is not None or other is not None:
@@ -153,21 +167,43 @@ def _shown(table: sa.Table, row: Row | None, columns: Sequence[str]) -> str:
         return "no such row"
     named = dict(zip(table.c.keys(), row, strict=True))
     shown = (named[name] for name in columns)
-    return ", ".join(value.decode() if isinstance(value, bytes) else str(value) for value in shown)[:500]
+    texts = (value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value) for value in shown)
+    return ", ".join(texts)[:500]
 
 
-def _behind(recorder: ProjectRecorder, named: dict[str, Any]) -> list[int]:
-    """The entries that a row is made of: those of its trial, its member or its job."""
-    job_id, task, attempt = named.get("job_id"), named.get("task"), named.get("attempt")
-    if job_id is None:
-        return [named["position"]] if isinstance(named.get("position"), int) else []
-    size = recorder.head().size
-    positions = recorder.positions_of([job_stream(job_id)], under=f"trial/{job_id}/", upto=size)
-    if task is None:
-        return positions[:POSITIONS_MAX]
-    found = []
-    for at, entry in codec.decode_each(recorder.bodies_at(positions)):
-        _, _, number, name = entry.stream.split("/", 3) if entry.stream.startswith("trial/") else ("", "", "", "")
-        if name == task and attempt in (None, int(number)):
-            found.append(at)
-    return found[:POSITIONS_MAX]
+class _Behind:
+    """The entries that a row is made of: those of its trial, its member or its job.
+
+    The entries of a job are read once for all rows of it that follow each other, as rows in the order of their keys do.
+    """
+
+    def __init__(self, recorder: ProjectRecorder) -> None:
+        self._recorder = recorder
+        self._job_id = ""
+        self._positions: list[int] = []
+        self._of_trials: dict[str, dict[int, list[int]]] | None = None  # by task, then attempt
+
+    def of(self, named: dict[str, Any]) -> list[int]:
+        """The first POSITIONS_MAX positions of what is behind a row, given by column."""
+        job_id, task, attempt = named.get("job_id"), named.get("task"), named.get("attempt")
+        if job_id is None:
+            return [named["position"]] if isinstance(named.get("position"), int) else []
+        if job_id != self._job_id:
+            size = self._recorder.head().size
+            under = f"trial/{job_id}/"
+            self._positions = self._recorder.positions_of([job_stream(job_id)], under=under, upto=size)
+            self._job_id, self._of_trials = job_id, None
+        if task is None:
+            return self._positions[:POSITIONS_MAX]
+        of_task = self._by_trial().get(task, {})
+        found = of_task.get(attempt, []) if attempt is not None else sorted(chain(*of_task.values()))
+        return found[:POSITIONS_MAX]
+
+    def _by_trial(self) -> dict[str, dict[int, list[int]]]:
+        if self._of_trials is None:
+            self._of_trials = defaultdict(lambda: defaultdict(list))
+            for at, entry in _entries_at(self._recorder, self._positions):
+                if entry.stream.startswith("trial/"):
+                    _, attempt, task = slot_of(entry.stream)
+                    self._of_trials[task][attempt].append(at)
+        return self._of_trials

@@ -11,7 +11,6 @@ from sqlalchemy.engine import Connection
 
 from ledger import codec
 from ledger.codec import TAGS
-from ledger.errors import BadInput
 from ledger.facts.trial import (
     RewardRecorded,
     RewardRejected,
@@ -30,7 +29,7 @@ from projections import job_metrics, jobs
 from projections.following import microseconds
 from projections.job_metrics import Attempt
 from projections.jobs import JobRow
-from projections.shares import METRICS, Explained
+from projections.shares import METRICS, Explained, metric_named, shown_name
 
 
 class MadeBy(msgspec.Struct, frozen=True):
@@ -67,7 +66,7 @@ class MemberExplained(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A metric of a job, taken apart.
+    """A metric of a job, taken apart. `name` is what the job's result calls it.
 
     `denominator` counts `denominator_of`; `left_out` counts members by the reason they are left out for. `members` is a
     page that starts at member number `after` (from 0). `why_null` says why there is no value.
@@ -75,6 +74,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
     id: str
     metric: str
+    name: str
     value: float | list[float] | None
     why_null: str | None
     formula: str
@@ -106,9 +106,9 @@ def explain(
         BadInput: there is no such metric; names those there are.
         NotFound: the job has no such member.
     """
-    if metric not in METRICS:
-        raise BadInput(f"There is no metric {metric[:80]!r} to explain; there are {', '.join(METRICS)}.")
-    kind, k = METRICS[metric], job.manifest.attempts
+    k = job.manifest.attempts
+    metric = metric_named(metric, k)
+    kind = METRICS[metric]
     measured = job_metrics.result_of(connection, recorder.project_id, job.job_id).metrics
     counted, left_out = _count(connection, recorder.project_id, job, kind)
     if task is None:
@@ -122,6 +122,7 @@ def explain(
     return Explanation(
         id=job.job_id,
         metric=metric,
+        name=shown_name(metric, k),
         value=list(value) if isinstance(value, tuple) else value,
         why_null=kind.why_null(measured) if value is None else None,
         formula=kind.formula,
@@ -184,11 +185,9 @@ def _member(
 def _why_no_reward(attempt: Attempt) -> str | None:
     if attempt.reward is not None:
         return None
-    return (
-        f"{attempt.status}: its reward was lost in {attempt.lost}"
-        if attempt.lost
-        else f"{attempt.status}: no reward yet"
-    )
+    if attempt.lost is None:
+        return "no reward yet"
+    return f"its reward was lost in {'an unknown phase' if attempt.lost == 'unknown' else attempt.lost}"
 
 
 def _made_by(
@@ -209,24 +208,22 @@ def _made_by(
 
 
 def _says(fact: object) -> str | None:  # noqa: PLR0911 - one return a fact
-    """What a fact says of a trial's reward or end, in a few words; None when it says nothing of either."""
+    """What a fact says of a trial's reward or end beyond its kind, in a few words; None when it is about neither."""
     match fact:
         case TrialDispatched(worker=worker):
-            return f"given to {worker}" if worker else "given out"
+            return f"to {worker}" if worker else ""
         case RewardRecorded(reward, source):
-            return f"reward {reward!r}" + (f" from {source}" if source else "")
+            return f"{reward!r}" + (f" from {source}" if source else "")
         case RewardRejected(why):
-            return f"no usable reward: {why}"
+            return why
         case RewardRevised(old, new, verifier, reason):
-            before = "no reward" if old is None else f"reward {old!r}"
-            return f"{before} is now {new!r}, by {verifier}: {reason}"
-        case TrialSucceeded():
-            return "succeeded"
+            before = "none" if old is None else f"{old!r}"
+            return f"from {before} to {new!r}, by {verifier}: {reason}"
+        case TrialSucceeded() | TrialCanceled():
+            return ""
         case TrialFailed(error_type, phase):
-            return f"failed in {phase}: {error_type}"
-        case TrialCanceled():
-            return "canceled"
+            return f"{error_type} in {phase}"
         case TrialReleased(reason):
-            return f"the slot is free again: {reason}"
+            return reason
         case _:
             return None

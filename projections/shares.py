@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ledger.errors import BadInput
 from projections.job_metrics import Attempt
 from projections.metrics import Metrics
 
@@ -121,3 +123,24 @@ METRICS = {
         lambda _: "",
     ),
 }
+
+_OF_K = re.compile(r"pass([@^])([0-9]{1,9}|k)")
+
+
+def shown_name(metric: str, k: int) -> str:
+    """A metric under the name that a job's result shows it by."""
+    return {"pass_at_k": f"pass@{k}", "pass_hat_k": f"pass^{k}", "score_bounds": "bounds"}.get(metric, metric)
+
+
+def metric_named(text: str, k: int) -> str:
+    """The metric of METRICS that a text names, by its own name or by the one shown for a job of k attempts.
+
+    Raises:
+        BadInput: there is no such metric; names those there are.
+    """
+    for metric in METRICS:
+        if text in (metric, shown_name(metric, k), shown_name(metric, k).replace(str(k), "k")):
+            return metric
+    if of_k := _OF_K.fullmatch(text):
+        raise BadInput(f"A job of k = {k} is explained by pass{of_k[1]}{k}, not by {text}.")
+    raise BadInput(f"There is no metric {text[:80]!r} to explain; there are {', '.join(METRICS)}.")

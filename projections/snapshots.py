@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
-from fractions import Fraction
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from ledger import codec
+from ledger.codec import TAGS
 from ledger.facts.entry import Entry, Recorded
 from ledger.facts.job import JobSubmitted
 from ledger.facts.leaderboard import FrozenNumbers
@@ -18,8 +17,11 @@ from ledger.facts.trial import (
     RewardRecorded,
     RewardRevised,
     StructuredResultRecorded,
+    TrialCanceled,
     TrialDispatched,
+    TrialFailed,
     TrialReleased,
+    TrialSucceeded,
     slot_of,
 )
 from projections import audit_trail, job_metrics, jobs, trials
@@ -29,6 +31,24 @@ from projections.metrics import Metrics, measure
 from projections.tally import JobTally, MemberTally
 
 ENTRIES_PER_READ = 1_000
+
+_UNITS = 2**1074
+
+# The kinds of facts that a job's numbers are made of; the fold passes over any other.
+_COUNTING = tuple(
+    TAGS[kind]
+    for kind in (
+        JobSubmitted,
+        TrialDispatched,
+        RewardRecorded,
+        RewardRevised,
+        StructuredResultRecorded,
+        TrialSucceeded,
+        TrialFailed,
+        TrialCanceled,
+        TrialReleased,
+    )
+)
 
 # The read models that a job's numbers and its ending are read from.
 MODELS = (jobs.MODEL, trials.MODEL, job_metrics.MODEL)
@@ -49,17 +69,27 @@ def snapshot_numbers(metrics: Metrics, composites: Iterable[float | None]) -> Fr
 
 def mean_composite(composites: Iterable[float | None]) -> float | None:
     """The mean in the composites' own units; None when a scored trial has none, or nothing is scored."""
-    values: list[float] = []
+    total = count = 0
     for composite in composites:
         if composite is None:
             return None
-        values.append(composite)
-    if not values:
+        total, count = total + _units(composite), count + 1
+    return _mean(total, count)
+
+
+def _units(value: float) -> int:
+    """A float in units that every float is a whole number of: sums of them are exact in any order."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (_UNITS // denominator)
+
+
+def _mean(total: int, count: int) -> float | None:
+    if not count:
         return None
     try:
-        return math.fsum(values) / len(values)
+        return total / _UNITS / count
     except OverflowError:  # the sum is no float; the mean of floats always is
-        return float(sum(map(Fraction, values)) / len(values))
+        return total / (_UNITS * count)
 
 
 # --- from the read models --------------------------------------------------------------------------------------------
@@ -111,8 +141,7 @@ class JobFold:
         self._tallied: dict[str, MemberTally] = {}  # what the tally holds of each member
         self._touched: dict[str, None] = {}  # members whose attempts have moved on from that
         self._composites: dict[tuple[str, int], float | None] = {}
-        self._composite: float | None = None
-        self._composite_known = True
+        self._scored = self._lacking = self._total = 0  # scored trials, those without a composite, the others' sum
 
     def apply(self, entry: Entry) -> None:
         """One more entry."""
@@ -124,6 +153,7 @@ class JobFold:
         if not stream.startswith(self._of_trials) or self._tally is None:
             return
         _, attempt, task = slot_of(stream)
+        self._count(task, attempt, -1)
         evolve(self._members.setdefault(task, {}), fact, attempt)
         self._touched[task] = None
         match fact:
@@ -131,11 +161,21 @@ class JobFold:
                 self._composites[task, attempt] = composite
             case TrialDispatched() | TrialReleased():
                 self._composites.pop((task, attempt), None)
-            case RewardRecorded() | RewardRevised():
-                pass
             case _:
-                return
-        self._composite_known = False
+                pass
+        self._count(task, attempt, +1)
+
+    def _count(self, task: str, attempt: int, change: int) -> None:
+        """Take a trial's composite, if it is scored, into the sums, or out of them."""
+        found = self._members.get(task, {}).get(attempt)
+        if found is None or found.reward is None:
+            return
+        self._scored += change
+        composite = self._composites.get((task, attempt))
+        if composite is None:
+            self._lacking += change
+        else:
+            self._total += change * _units(composite)
 
     def numbers(self) -> FrozenNumbers | None:
         """The numbers after the entries applied so far; None before the job was submitted."""
@@ -146,17 +186,9 @@ class JobFold:
             self._tally.replace_member(self._tallied.get(task), member)
             self._tallied[task] = member
         self._touched.clear()
-        if not self._composite_known:
-            self._composite = mean_composite(self._scored())
-            self._composite_known = True
         frozen = snapshot_numbers(measure(self._tally), ())
-        return msgspec.structs.replace(frozen, composite=self._composite)
-
-    def _scored(self) -> Iterator[float | None]:
-        for task, attempts in self._members.items():
-            for number, attempt in attempts.items():
-                if attempt.reward is not None:
-                    yield self._composites.get((task, number))
+        composite = None if self._lacking else _mean(self._total, self._scored)
+        return msgspec.structs.replace(frozen, composite=composite)
 
 
 def fold_numbers(entries: Iterable[Recorded], job_id: str) -> FrozenNumbers | None:
@@ -168,14 +200,5 @@ def fold_numbers(entries: Iterable[Recorded], job_id: str) -> FrozenNumbers | No
 
 
 def entries_of(connection: Connection, project_id: str, job_id: str, *, upto: int) -> Iterator[Recorded]:
-    """The entries of a job and its trials up to a position, in order."""
-    after = 0
-    while after < upto:
-        rows = audit_trail.events(connection, project_id, after=after, limit=ENTRIES_PER_READ, job_id=job_id)
-        for row in rows:
-            if row.position > upto:
-                return
-            yield codec.decode(row.position, bytes(row.body))
-        if len(rows) < ENTRIES_PER_READ:
-            return
-        after = rows[-1].position
+    """The entries up to a position that a job's numbers are folded from, in order; read as they are taken."""
+    return codec.decode_each(audit_trail.bodies_of(connection, project_id, job_id, tags=_COUNTING, upto=upto))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -74,13 +74,13 @@ async def send(
     method: str,
     target: str | bytes,
     headers: Sequence[tuple[bytes, bytes]],
-    chunks: Sequence[bytes] = (),
+    chunks: Iterable[bytes] = (),
     *,
     cut: bool = False,
     peer: tuple[str, int] = PEER,
     timeout_s: float = 30,
 ) -> Answer:
-    """Send one request; with `cut`, the connection ends after the chunks instead of the body."""
+    """Send one request, each chunk once it is asked for; with `cut`, the connection ends after them, not the body."""
     raw = target.encode("utf-8", "surrogatepass") if isinstance(target, str) else target
     path, _, query = raw.partition(b"?")
     scope = {
@@ -88,15 +88,13 @@ async def send(
         "scheme": "http", "path": _unquoted(path), "raw_path": path, "query_string": query, "root_path": "",
         "headers": list(headers), "client": peer, "server": ("127.0.0.1", 80), "state": {},
     }  # fmt: skip
-    waiting: list[Message] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
-    waiting.append({"type": "http.disconnect"} if cut else {"type": "http.request", "body": b"", "more_body": False})
-    waiting.reverse()
+    waiting = _messages(chunks, cut=cut)
     said: dict[str, Any] = {"status": 0, "headers": {}, "body": b""}
     gone = asyncio.Event()
 
     async def receive() -> Message:
-        if waiting:
-            return waiting.pop()
+        if (message := next(waiting, None)) is not None:
+            return message
         await gone.wait()  # nobody hangs up before the answer is there
         return {"type": "http.disconnect"}
 
@@ -117,6 +115,12 @@ async def send(
     finally:
         gone.set()
     return Answer(said["status"], said["headers"], said["body"], failed)
+
+
+def _messages(chunks: Iterable[bytes], *, cut: bool) -> Iterator[Message]:
+    for chunk in chunks:
+        yield {"type": "http.request", "body": chunk, "more_body": True}
+    yield {"type": "http.disconnect"} if cut else {"type": "http.request", "body": b"", "more_body": False}
 
 
 def _unquoted(path: bytes) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from api.boards import Board
 from api.client import Client
 from api.settings import Settings
 from api.wiring import Workspace
@@ -26,6 +27,9 @@ from ledger.rules.access import create_project
 from tests.given import digest_of
 
 Rewards = Mapping[str, Sequence[float | None]]
+
+SEED: Rewards = {"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [0.0, None]}
+"""Five of six attempts are scored, three of them passed: a score of 0.6, and pass@k of the two complete members."""
 
 
 class Bench:
@@ -94,3 +98,8 @@ def client_of(home: Path, project: str = "default", *, database_url: str | None 
     if project != "default":
         workspace.unchecked_ledger(project).record(STREAM, lambda state: create_project(state, name=project))
     return Client(workspace, project)
+
+
+def shown(board: Board) -> list[tuple[int | None, str]]:
+    """Rank and name of each row."""
+    return [(row.rank, row.name) for row in board.rows]

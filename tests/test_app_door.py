@@ -1,105 +1,18 @@
-"""What stands before every route: strict JSON, plain addresses, bounded bodies, one form of refusal."""
+"""What stands before every route: plain addresses, answers sent once, pages, who may come without a key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any
 
-import msgspec
 import pytest
-from fastapi import FastAPI, Query, Response
-from pydantic import Field
-from sqlalchemy.exc import OperationalError
-from starlette.exceptions import HTTPException
 
 from api.http.addresses import ADDRESS_BYTES_MAX, HEADERS_BYTES_MAX
-from api.http.answering import answer
-from api.http.bodies import Form, strict
-from api.http.calls import List, Open, Read, Write
 from api.http.gate import Gate
-from api.http.problems import BadRequest, problem_of
-from api.http.routes import Routes
-from api.http.strict_json import DEPTH_MAX
-from api.problems import HTTP_KINDS, KINDS, error_class, kind_of
+from api.http.problems import BadRequest
 from ledger import errors
-from ledger.errors import Conflict, EvalLedgerError, NotFound, StoreUnreachable
-from tests.asgi import Answer, Browser, send
+from tests.asgi import Browser
 from tests.given_requests import MINE, World
-
-PAGE = Path(__file__).parent.parent / "docs" / "problems.md"
-SECRET = "sk-never-repeat-me"
-BODY_BYTES_MAX = 1_000_000
-
-things = Routes("things")
-outside = Routes("outside", project=False)
-
-
-class Thing(Form):
-    """Something to send."""
-
-    name: str = Field(max_length=10)
-    count: int = Field(default=1, ge=1, le=9)
-    share: float = 0.5
-    secrets: dict[str, Annotated[str, Field(max_length=5)]] = Field(default_factory=dict)
-
-
-class Entry(msgspec.Struct, forbid_unknown_fields=True):
-    """The same as a Struct."""
-
-    token: int
-    names: list[str] = []
-
-
-class Said(msgspec.Struct):
-    """What is answered."""
-
-    said: Any
-    as_of: int
-
-
-@things.post("/things", scope="submit", answers=Said, body_bytes_max=BODY_BYTES_MAX)
-def take(call: Write, body: Annotated[Thing, strict(Thing)]) -> Response:
-    """Take a thing."""
-    return answer(call, Said([body.name, call.request_id()], 1), status=201, position=7, location="/things/1")
-
-
-@things.post("/entries", scope="submit", answers=Said)
-async def take_entry(call: Write, body: Annotated[Entry, strict(Entry)]) -> Response:
-    """Take an entry."""
-    return answer(call, Said(body.token, 1))
-
-
-@things.put("/raw", scope="submit", takes="application/octet-stream", body_bytes_max=1_000)
-async def take_raw(call: Write) -> Response:
-    """Take bytes."""
-    return Response(str(len(b"".join([chunk async for chunk in call.chunks()]))))
-
-
-@things.get("/things", scope="read", answers=Said, cursor=True)
-def give(
-    call: List,
-    limit: Annotated[int, Query(ge=1, le=10)] = 2,
-    tag: Annotated[list[str], Query()] = [],  # noqa: B006
-) -> Response:
-    """Give a page of numbers."""
-    begin = call.after(int) or 0
-    return answer(call, Said([*range(begin, begin + limit), *tag], 12), next=begin + limit if begin < 4 else None)
-
-
-@things.get("/errors/{name}", scope="read")
-def fail(call: Read, name: str) -> Response:
-    """Raise what is named."""
-    kind: Any = getattr(errors, name, None) or {"sql": OperationalError, "http": HTTPException}.get(name, KeyError)
-    raise {"sql": lambda _: OperationalError(SECRET, {}, Exception(SECRET)), "http": lambda _: HTTPException(418)}.get(
-        name, kind
-    )(f"It is wrong with {SECRET}.")
-
-
-@outside.get("/outside", scope="public", answers=Said)
-def open_to_all(call: Open) -> Response:
-    """Say something to anybody."""
-    return answer(call, Said("hello", 0))
+from tests.given_things import SECRET, P, asking, outside, refused, things
 
 
 @pytest.fixture(scope="module")
@@ -109,190 +22,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
-def app(world: World) -> FastAPI:
-    """An app with the routes above."""
-    return world.app(routes=(things, outside))
-
-
-@pytest.fixture(scope="module")
-def browser(app: FastAPI, world: World) -> Iterator[Browser]:
+def browser(world: World) -> Iterator[Browser]:
     """Somebody with a key for everything."""
-    asking = Browser(app, key=world.keys["admin"])
-    yield asking
-    asking.close()
-
-
-P = f"/v1/projects/{MINE}"
-
-
-def refused(said: Answer, status: int) -> dict[str, Any]:
-    """The problem that was answered; nothing of what was sent is in it."""
-    assert (said.status, said.headers["content-type"]) == (status, "application/problem+json"), said
-    assert SECRET.encode() not in said.body
-    found: dict[str, Any] = said.json()
-    assert found["status"] == status
-    assert found["detail"]
-    return found
-
-
-# --- JSON ------------------------------------------------------------------------------------------------------------
-
-DEEP = b'{"name":' * 100_000
-
-NOT_JSON = {
-    "nothing": b"",
-    "space": b" \n",
-    "nan": b'{"name":"a","share":NaN}',
-    "infinity": b'{"name":"a","share":-Infinity}',
-    "too-large-float": b'{"name":"a","share":1e999}',
-    "huge-int": b'{"name":"a","count":' + b"9" * 5_000 + b"}",
-    "long-int": b'{"name":"a","count":92233720368547758080}',
-    "below-int": b'{"name":"a","count":-9223372036854775809}',
-    "lone-surrogate": rb'{"name":"\ud800"}',
-    "surrogate-bytes": b'{"name":"\xed\xa0\x80"}',
-    "nul-escape": rb'{"name":"a\u0000"}',
-    "nul-byte": b'{"name":"a\0"}',
-    "nul-key": rb'{"na\u0000me":"a"}',
-    "deep-object": DEEP,
-    "deep-array": b"[" * 100_000,
-    "deep-but-whole": b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1),
-    "cut": b'{"name":"' + SECRET.encode(),
-    "two": b'{"name":"a"}{"name":"b"}',
-    "twice": b'{"name":"a","name":"' + SECRET.encode() + b'"}',
-    "twice-escaped": rb'{"name":"a","nam\u0065":"b"}',
-    "twice-inside": b'{"name":"a","secrets":{"x":"1","x":"2"}}',
-    "not-utf-8": b'{"name":"\xff"}',
-    "utf-16": '{"name":"a"}'.encode("utf-16"),
-    "bom": b'\xef\xbb\xbf{"name":"a"}',
-    "comment": b'{"name":"a"} // b',
-    "trailing-comma": b'{"name":"a",}',
-    "single-quotes": b"{'name':'a'}",
-}
-
-
-@pytest.mark.parametrize("route", ["things", "entries"])
-@pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON.keys())
-def test_what_is_no_plain_json_is_malformed(browser: Browser, route: str, body: bytes) -> None:
-    """NaN, infinities, surrogates, NUL, depth, huge numbers, keys named twice, cut texts: 400 with a sentence."""
-    found = refused(browser("POST", f"{P}/{route}", body=body, headers={"content-type": "application/json"}), 400)
-    assert found["type"] == "/problems/malformed"
-
-
-WRONG_FORM: dict[str, tuple[Any, str]] = {
-    "unknown": ({"name": "a", SECRET: 1}, "/"),
-    "missing": ({}, "/name"),
-    "text-for-number": ({"name": "a", "count": SECRET}, "/count"),
-    "number-for-text": ({"name": 5}, "/name"),
-    "float-for-int": ({"name": "a", "count": 1.5}, "/count"),
-    "bool-for-int": ({"name": "a", "count": True}, "/count"),
-    "too-long": ({"name": SECRET}, "/name"),
-    "too-large": ({"name": "a", "count": 10}, "/count"),
-    "inside": ({"name": "a", "secrets": {SECRET: SECRET}}, "/secrets/*"),
-    "null": ({"name": None}, "/name"),
-    "list": ([SECRET], "/"),
-    "scalar": (SECRET, "/"),
-}
-
-
-@pytest.mark.parametrize(("body", "place"), WRONG_FORM.values(), ids=WRONG_FORM.keys())
-def test_a_wrong_form_names_the_place_and_not_the_value(browser: Browser, body: Any, place: str) -> None:
-    """422 says where and what is wrong; no value, no unknown name, nothing that was sent."""
-    found = refused(browser("POST", f"{P}/things", json=body), 422)
-    assert found["type"] == "/problems/bad-input"
-    assert place in [fault["at"] for fault in found["errors"]]
-
-
-@pytest.mark.parametrize(
-    ("body", "place"),
-    [
-        ({"token": SECRET}, "/token"),
-        ({"token": 1, SECRET: 1}, "/"),
-        ({"token": 1, "names": ["a", 1]}, "/names/1"),
-        (3, "/"),
-    ],
-)
-def test_a_struct_is_as_strict_as_a_form(browser: Browser, body: Any, place: str) -> None:
-    """The same for bodies that msgspec reads."""
-    found = refused(browser("POST", f"{P}/entries", json=body), 422)
-    assert [fault["at"] for fault in found["errors"]] == [place]
-
-
-def test_a_good_body_is_taken(browser: Browser) -> None:
-    """With its position, its place, and the name of the request."""
-    said = browser(
-        "POST", f"{P}/things", json={"name": "a:b", "secrets": {"x": "::"}}, headers={"idempotency-key": "r 1"}
-    )
-    assert (said.status, said.json()["said"]) == (201, ["a:b", "r 1"])
-    assert (said.headers["el-position"], said.headers["location"]) == ("7", f"{P}/things/1")
-
-
-# --- bodies ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "kind", [None, "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
-)
-def test_a_body_of_another_kind_is_refused(browser: Browser, kind: str | None) -> None:
-    """Only JSON is taken for JSON, said in so many words."""
-    headers = {} if kind is None else {"content-type": kind}
-    found = refused(browser("POST", f"{P}/things", body=b'{"name":"a"}', headers=headers), 415)
-    assert found["type"] == "/problems/unsupported-media-type"
-
-
-def test_a_charset_after_the_kind_is_fine(browser: Browser) -> None:
-    """JSON is UTF-8 whatever is said; saying so is usual."""
-    headers = {"content-type": "Application/JSON; charset=utf-8"}
-    assert browser("POST", f"{P}/things", body=b'{"name":"a"}', headers=headers).status == 201
-
-
-def test_a_body_is_bounded_while_it_is_read(browser: Browser, app: FastAPI) -> None:
-    """Too long by its header is refused unread; too long in chunks, once there is too much."""
-    key = browser.headers["authorization"].encode()
-    kind = (b"content-type", b"application/json")
-    head = [(b"host", b"127.0.0.1"), (b"authorization", key), kind]
-    taken = 0
-
-    class Chunks(list[bytes]):
-        def __iter__(self) -> Iterator[bytes]:
-            nonlocal taken
-            for chunk in [b" " * 100_000] * 50:
-                taken += 1
-                yield chunk
-
-    refused(
-        browser(
-            "POST", f"{P}/things", body=b"", headers={"content-length": "1000001", "content-type": "application/json"}
-        ),
-        413,
-    )
-    said = browser._runner.run(
-        send(app, "POST", f"{P}/things", [*head, (b"transfer-encoding", b"chunked")], Chunks([b""]))
-    )
-    refused(said, 413)
-    assert (
-        browser("PUT", f"{P}/raw", body=b"x" * 1_000, headers={"content-type": "application/octet-stream"}).body
-        == b"1000"
-    )
-    refused(browser("PUT", f"{P}/raw", body=b"x" * 1_001, headers={"content-type": "application/octet-stream"}), 413)
-
-
-@pytest.mark.parametrize("length", ["5", "-1", "1e3", "٣", "99999999999999999999", "", "0x10"])
-def test_a_body_is_as_long_as_it_says(browser: Browser, length: str) -> None:
-    """A cut body, and a length that is none, are refused."""
-    headers = {"content-length": length.encode().decode("latin-1"), "content-type": "application/json"}
-    said = browser("POST", f"{P}/things", body=b'{"name":"a"}', headers=headers)
-    assert said.status in (400, 413)
-    refused(said, said.status)
-
-
-def test_a_connection_that_ends_in_a_body_is_no_error_of_ours(browser: Browser, app: FastAPI) -> None:
-    """Nothing was taken, and nothing went wrong here."""
-    head = [(n.encode(), v.encode()) for n, v in browser.headers.items()] + [
-        (b"content-type", b"application/json"), (b"content-length", b"100"),
-    ]  # fmt: skip
-    said = browser._runner.run(send(app, "POST", f"{P}/things", head, [b'{"name"'], cut=True))
-    refused(said, 400)
-    assert said.failed is None
+    with asking(world) as browser:
+        yield browser
 
 
 # --- addresses -------------------------------------------------------------------------------------------------------
@@ -329,54 +62,6 @@ def test_what_no_route_takes_is_a_problem_too(browser: Browser) -> None:
     said = browser("DELETE", f"{P}/things")
     assert refused(said, 405)["type"] == "/problems/method-not-allowed"
     assert said.headers["allow"]
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_each_error_has_its_status_and_type(browser: Browser, kind: type[EvalLedgerError]) -> None:
-    """The table is what is answered, and the client finds the class again."""
-    said = browser("GET", f"{P}/errors/{kind.__name__}")
-    assert (said.status, said.problem) == (KINDS[kind].status, KINDS[kind].name)
-    assert said.failed is None
-    assert error_class(said.json()["type"]) is kind
-    # What the store says when it cannot be reached may name folders and addresses of the server.
-    assert (SECRET.encode() in said.body) == (kind is not StoreUnreachable)
-    assert ("retry-after" in said.headers) == (said.status == 503)
-    assert ("www-authenticate" in said.headers) == (said.status == 401)
-
-
-def test_every_error_is_in_the_table() -> None:
-    """Each class has its own line, or the one of the class above it; names are there once."""
-    found = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, EvalLedgerError)]
-    assert set(found) <= set(KINDS) | {errors.Refused}
-    names = [kind.name for kind in {*KINDS.values(), *HTTP_KINDS.values()}]
-    assert len(names) == len(set(names))
-    assert kind_of(errors.Refused("x")).exit_code == 1
-
-
-def test_what_differs_is_listed() -> None:
-    """A conflict says where."""
-    said = problem_of(Conflict("It stands already.", ["attempts: 1, not 2"]))
-    assert msgspec.json.decode(said.body)["differs"] == ["attempts: 1, not 2"]
-
-
-def test_a_key_in_a_sentence_is_taken_out() -> None:
-    """Also where somebody used a key as a name."""
-    said = bytes(problem_of(NotFound(f"There is no dataset el_{'a' * 38}@1.")).body)
-    assert b"aaaa" not in said
-    assert b"el_[key]@1" in said
-    assert problem_of(NotFound("There is no \ud800.")).status_code == 404
-
-
-def test_the_unforeseen_says_nothing(browser: Browser) -> None:
-    """500 without a word of the error; a database that went away is 503."""
-    said = browser("GET", f"{P}/errors/anything")
-    assert refused(said, 500)["type"] == "/problems/unexpected"
-    assert isinstance(said.failed, KeyError)  # so that the log has it
-    assert refused(browser("GET", f"{P}/errors/sql"), 503)["type"] == "/problems/store-unreachable"
-    refused(browser("GET", f"{P}/errors/http"), 400)
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -523,36 +208,9 @@ def test_a_key_is_looked_at_also_where_none_is_needed(local: Browser, world: Wor
     refused(local("GET", "/v1/projects/nowhere/things"), 404)
 
 
-def test_without_insecure_local_everybody_needs_a_key(app: FastAPI) -> None:
+def test_without_insecure_local_everybody_needs_a_key(browser: Browser) -> None:
     """Also on the machine itself."""
-    asking = Browser(app)
+    asking = Browser(browser.app)
     refused(asking("GET", f"{P}/things"), 401)
     assert asking("GET", "/outside").status == 200
     asking.close()
-
-
-# --- the page --------------------------------------------------------------------------------------------------------
-
-
-def reference() -> str:
-    """The page on problems."""
-    kinds = sorted({*KINDS.values(), *HTTP_KINDS.values()}, key=lambda kind: (kind.status, kind.name))
-    lines = ["# Problems", "", "Written by `python -m tests.test_app_door` from `api/problems.py`.", ""]
-    lines += [
-        "Whatever the server refuses is `application/problem+json` (RFC 9457): `type` (below), `title`, `status`, and",
-        "`detail`, one sentence for a person. `differs` lists what differs where something conflicts; `errors` names",
-        "the places that are wrong in a body or an address, never the values there. `type` is stable. A command that",
-        "meets the same trouble ends with the exit code.", "",
-    ]  # fmt: skip
-    lines += ["| `type` | HTTP status | exit code | what it says |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{kind.type}` | {kind.status} | {kind.exit_code} | {kind.title} |" for kind in kinds]
-    return "\n".join(lines) + "\n"
-
-
-def test_the_page_of_problems_is_current() -> None:
-    """docs/problems.md says what the table says."""
-    assert PAGE.read_text() == reference()
-
-
-if __name__ == "__main__":
-    PAGE.write_text(reference())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from random import Random
 
 import pytest
@@ -13,11 +14,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from sqlalchemy.engine import Engine
 
+from ledger.application import ACTOR_CHARS_MAX, Ledger
 from ledger.codec import TAGS, encode
 from ledger.database import reading
+from ledger.errors import BadInput
+from ledger.facts.access import STREAM
 from ledger.facts.entry import Entry
 from ledger.facts.trial import slot_of
 from ledger.recorder import ProjectRecorder
+from ledger.rules.access import create_project
 from projections import audit_trail
 from projections.following import catch_up, microseconds
 from projections.models import READ_MODELS
@@ -131,3 +136,15 @@ def test_every_filter_has_its_index(engine: Engine, project: str, asked: dict[st
         audit_trail.events(connection, project, **asked)  # type: ignore[arg-type]
     assert plans
     assert all(index in plan and "SCAN" not in plan and "TEMP B-TREE" not in plan for plan in plans), plans
+
+
+@pytest.mark.both_databases
+def test_the_longest_actor_can_be_followed(engine: Engine, project: str) -> None:
+    """An index holds the actor: what it has no room for is refused before it is recorded, and stops no follower."""
+    random = Random(1)  # so that the index cannot pack it
+    actor = "".join(chr(random.randrange(0x10000, 0x1FFFF)) for _ in range(ACTOR_CHARS_MAX))
+    ledger = Ledger(engine, project, actor=actor)
+    ledger.record(STREAM, partial(create_project, name=project))
+    assert catch_up(engine, project, READ_MODELS) == 1
+    with pytest.raises(BadInput, match="actor has 501 characters"):
+        Ledger(engine, project, actor=f"{actor}x")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from api.cli.main import main
+from api.settings import Settings
 from tests.test_metrics import CASES
 from tests.test_metrics_three_ways import jsonl_of
 
@@ -71,6 +72,71 @@ def test_the_seeds_example_reads_as_the_seed_says(el: El, seed_job: str) -> None
         assert words in out
     assert out.index("5/6 attempts scored") < out.index("score 60%")
     assert "– failed" in out
+
+
+def test_a_number_is_explained_under_the_name_it_is_shown_by(el: El, seed_job: str) -> None:
+    """`pass^2` of the result is asked for and answered as that; no line says the same thing twice."""
+    explained = el("explain", seed_job, "--metric", "pass^2")
+    assert explained.out.startswith("pass^2 50%  of job")
+    assert "trial-succeeded\n" in explained.out
+    assert el("explain", seed_job, "--metric", "pass_hat_k").out == explained.out
+    refused = el("explain", seed_job, "--metric", "pass@3")
+    assert refused.code == 1
+    assert "k = 2" in refused.err
+    (gap,) = [line for line in el("explain", seed_job).out.splitlines() if line.startswith("  #2 –")]
+    assert "  failed  not counted: its reward was lost in an unknown phase  " in gap
+
+
+def test_what_was_asked_of_a_time_says_for_which_position_it_stands(el: El, seed_job: str) -> None:
+    """A time may mean any position: job, result and trial say which; without --as-of nothing is said."""
+    trial = el("job", "trials", seed_job, "--json").document["trials"][0]["trial_id"]
+    last = el("job", "result", seed_job, "--json").document["as_of"]
+    for words in (("job", "result", seed_job), ("job", "get", seed_job), ("trial", "get", trial)):
+        assert "as of position" not in el(*words).out
+        assert el(*words, "--as-of", "2999-01-01").out.startswith(f"as of position {last}\n")
+        assert el(*words, "--as-of", "2999-01-01", "--json").document["as_of"] == last
+
+
+def test_a_trial_may_be_named_by_its_first_characters(el: El, seed_job: str) -> None:
+    """As a job may; the whole id stands in the answer."""
+    trial = el("job", "trials", seed_job, "--json").document["trials"][0]["trial_id"]
+    for verb in ("get", "events", "artifacts", "log"):
+        assert el("trial", verb, trial[:8]).out == el("trial", verb, trial).out
+    revise = ("trial", "revise", trial[:8], "--reward", "0.5", "--verifier", "v@1", "--reason", "why")
+    assert el(*revise).out == f"trial {trial} has the new reward\n"
+    assert el("trial", "get", trial[:3]).code == 3
+
+
+def test_a_correction_that_changes_nothing_says_that_it_was_not_recorded(el: El, seed_job: str, tmp_path: Path) -> None:
+    """Another reason or verifier for the value that holds is no new fact, and nobody is left to believe it was."""
+    (tmp_path / "r.jsonl").write_text('{"task": "A", "attempt": 2, "reward": 1}\n')
+    regrade = ("job", "regrade", seed_job, "--rewards", str(tmp_path / "r.jsonl"), "--verifier", "v@1", "--reason")
+    assert "recorded" not in el(*regrade, "one").out
+    entries = len(el("audit", "events", "--json").document["events"])
+    trial = el("job", "trials", seed_job, "--json").document["trials"][0]["trial_id"]
+    reward = el("trial", "get", trial, "--json").document["reward"]
+    revise = ("trial", "revise", trial, "--reward", str(reward), "--verifier", "v@1", "--reason", "another")
+    for again in (el(*regrade, "another"), el(*revise)):
+        assert again.code == 0
+        assert "nothing was recorded, no reason either" in again.out
+    assert len(el("audit", "events", "--json").document["events"]) == entries
+
+
+def test_the_trail_is_read_at_a_glance(el: El, seed_job: str) -> None:
+    """Its lines have a bound, whatever a fact holds, and values are JSON, not Python."""
+    out = el("audit", "events").out
+    assert max(map(len, out.splitlines())) <= 200
+    assert "…" in out
+    assert not [word for word in ("={'", "=[{'", "=None", "=True", "=False") if word in out]
+
+
+def test_an_empty_server_or_key_is_none(el: El, seed_job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`EL_API_URL= el job list` works on the store, as if it were not set."""
+    monkeypatch.setenv("EL_API_URL", "")
+    monkeypatch.setenv("EL_API_KEY", "")
+    assert seed_job in el("job", "list").out
+    assert Settings().api_key is None
+    assert el("db", "check").code == 0
 
 
 @pytest.mark.parametrize("case", CASES[:: len(CASES) // 12], ids=lambda case: case["name"])
@@ -210,11 +276,23 @@ def test_what_models_write_cannot_steer_a_terminal(el: El, tmp_path: Path) -> No
     assert "\u001b" not in out
 
 
-def test_whoever_stops_reading_is_no_failure(el: El, seed_job: str, tmp_path: Path) -> None:
-    """`el job result | head -1` ends well, whether the rest would have been text or a table."""
-    assert seed_job
-    command = f"{Path(sys.executable).parent / 'el'} job result --tasks 1000 | head -1; exit ${{PIPESTATUS[0]}}"
-    environ = {"PATH": os.environ["PATH"], "EL_HOME": str(tmp_path / "home")}
-    done = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        ("job result --tasks 1000 | head -1", 1),
+        ("job result --json | head -1", 1),
+        ("audit events --jsonl | head -1", 1),
+        ("export $JOB --format csv | head -1", 1),
+        ("job result | true", 0),
+        ("job list | true", 0),
+        ("audit events --jsonl | true", 0),
+        ("export $JOB --format csv | true", 0),
+    ],
+)
+def test_whoever_stops_reading_is_no_failure(el: El, seed_job: str, tmp_path: Path, command: str, lines: int) -> None:
+    """`el ... | head -1` ends well, whatever the rest would have been, and also when nobody reads at all."""
+    script = f"set -o pipefail; {Path(sys.executable).parent / 'el'} {command}"
+    environ = {"PATH": os.environ["PATH"], "EL_HOME": str(tmp_path / "home"), "JOB": seed_job}
+    done = subprocess.run(["bash", "-c", script], env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("\n") == 1
+    assert done.stdout.count("\n") == lines

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.given_boards import Bench, client_of
+from tests.given_boards import SEED, Bench, client_of
 from tests.test_cli import El, el  # noqa: F401 - a fixture
-
-REWARDS: dict[str, list[float | None]] = {"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [0.0, None]}
 
 
 @pytest.fixture
@@ -23,7 +21,7 @@ def test_a_board_shows_coverage_beside_each_score(el: El, bench: Bench) -> None:
     """Percentages for scores and bounds, the composite in its own units, gaps as gaps, the reason of what is gone."""
     composites = dict.fromkeys([("a", 1), ("a", 2), ("b", 1), ("b", 2), ("c", 1)], 7.25)
     whole = bench.job({task: [1.0, 0.0] for task in "abc"}, model="claude", composites={})
-    partly = bench.job(REWARDS, model="gpt", composites=composites)
+    partly = bench.job(SEED, model="gpt", composites=composites)
     gone = bench.job({task: [1.0, 1.0] for task in "abc"}, model="leaky")
     for job in (whole, partly, gone):
         added = el("leaderboard", "add", job[:8])
@@ -49,7 +47,7 @@ def test_a_board_shows_coverage_beside_each_score(el: El, bench: Bench) -> None:
 
 def test_programs_get_one_document(el: El, bench: Bench) -> None:  # noqa: F811
     """`--json` on every verb, with the same keys as the routes answer."""
-    job = bench.job(REWARDS, model="gpt")
+    job = bench.job(SEED, model="gpt")
     before = bench.position
     added = el("leaderboard", "add", job, "--json").document
     assert (added["outcome"], added["snapshot"]["numbers"]["score"]) == ("written", 0.6)

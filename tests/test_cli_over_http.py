@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from api.cli.main import app, main
+from api.keys import new_key
 from tests.given_doors import ACTOR, Served, serving
 from tests.test_cli import Ran
 from tests.test_metrics import CASES
@@ -241,6 +242,31 @@ def test_a_wrong_key_is_told_and_not_shown(run: El, at: Any, monkeypatch: pytest
     assert ran.code != 0
     assert "key" in ran.err
     assert "nothing-that-opens" not in ran.err + ran.out
+
+
+@pytest.mark.parametrize("key", ["el_a\nkey ada (admin); keep it now", "el_a\n", "el a", "el_\u00e9", "el_\x00"])
+def test_a_key_that_cannot_be_sent_is_told_before_anything_is(
+    run: El, at: Any, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """One sentence that names the setting and does not repeat the key; no server is asked."""
+    at("http")
+    if "\0" not in key:
+        monkeypatch.setenv("EL_API_KEY", key)
+    monkeypatch.setenv("EL_API_URL", "http://127.0.0.1:9")
+    ran = run(*(("worker", "--once", "--key", key) if "\0" in key else ("job", "list")))
+    assert ran.code == 1
+    assert "EL_API_KEY" in ran.err
+    assert key.splitlines()[0] not in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_a_worker_with_a_bad_key_does_not_say_it_is_waiting(run: El, at: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ready once the server has let it in."""
+    at("http")
+    monkeypatch.setenv("EL_API_KEY", new_key())
+    ran = run("worker")
+    assert ran.code != 0
+    assert "waiting" not in ran.out + ran.err
 
 
 @pytest.mark.parametrize(

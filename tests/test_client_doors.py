@@ -23,6 +23,7 @@ from api.exporters.exporting import export_job
 from api.http_client import HttpClient
 from api.importers.importing import import_path
 from api.importers.run import Options
+from api.revising import NewReward
 from ledger.application import ask
 from ledger.errors import BadInput, ConcurrentWrite, Conflict, NotAllowed, NotFound, Refused
 from ledger.facts.catalogue import Parameter, RunnerPublished, Task, dataset_stream, runner_stream
@@ -193,6 +194,8 @@ def test_a_job_from_its_submission_to_its_result(el: El) -> None:
     assert el.trials(job, after=Slot(job, 1, "名字 与 空格")) == rows[2:]
     assert el.trials(job, limit=1) == rows[:1]
     assert [el.get_trial(row.trial_id) for row in rows] == rows
+    assert [el.get_trial(row.trial_id[:8]) for row in rows] == rows
+    assert refusal(lambda: el.get_trial(rows[0].trial_id[:3]))[0] is NotFound
     assert msgspec.json.decode(rows[0].structured or b"{}")["composite"] == 0.5
     kept = el.trial_contents(rows[0].trial_id)
     assert [(one.name, one.size) for one in kept] == [("out/答.txt", 1)]
@@ -204,6 +207,24 @@ def test_a_job_from_its_submission_to_its_result(el: El) -> None:
     assert el.job(job).status == "canceled"
     assert [listed.id for listed in el.jobs(status="canceled").jobs] == [job]
     assert el.jobs(dataset="none@1").jobs == []
+
+
+def test_what_takes_many_requests_is_one_answer(el: El, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that is longer than a page has all that it has in one piece, corrected rewards too."""
+    job = one_job(el)
+    for task in TASKS:
+        with el.trial(job, task.name, 1) as trial:
+            trial.reward(0.0)
+    rewards = [NewReward(task.name, 1, 1.0) for task in TASKS]
+    el.regrade(job, rewards, verifier="judge@2", reason="the rubric was wrong")
+    whole, tasks, trials, events = el.result(job), el.job_tasks(job), el.trials(job), el.events()
+    monkeypatch.setattr("api.http_client.PAGE_ROWS_MAX", 1)
+    monkeypatch.setattr("api.remote.transport.PAGE_ROWS_MAX", 1)
+    paged = el.result(job)
+    assert len(paged.revised) == paged.revised_total == 3
+    assert sorted(paged.revised, key=lambda row: row.task) == sorted(whole.revised, key=lambda row: row.task)
+    assert msgspec.structs.replace(paged, revised=whole.revised) == whole
+    assert (el.job_tasks(job), el.trials(job), el.events()) == (tasks, trials, events)
 
 
 def test_a_dry_run_writes_nothing(el: El) -> None:

@@ -202,7 +202,6 @@ def test_sabotage_a_trial_left_out_whole_shows_only_against_the_whole_log(client
 
 
 def _folded(lines: list[bytes], job: str) -> object:
-
     bodies = [(n, line.partition(b',"entry":')[2][:-2]) for n, line in enumerate(lines[1:], 1)]
     return fold_numbers(codec.decode_all(bodies), job)
 
@@ -213,21 +212,6 @@ def test_another_key_than_the_one_known_is_noticed(client: Client) -> None:
     found = verify(lines_of(client, job_named(client, "first")), key=stranger)
     assert f"the checkpoint is not signed by {stranger}" in found.faults
     assert f"the statement is not signed by {stranger}" in found.faults
-
-
-@pytest.mark.parametrize("data", [b"", b"\n", b"{}\n", b"null\n", b"\xff\n", b'{"format":"evalledger/evidence/2"}\n'])
-def test_what_is_no_evidence_is_refused(data: bytes) -> None:
-    """One sentence for a file of another kind."""
-    with pytest.raises(BadInput):
-        verify(data.splitlines(keepends=True))
-
-
-def test_lines_that_are_no_entries_are_refused(client: Client) -> None:
-    """Cut, turned round, repeated or with something between: no evidence."""
-    head, first, second, *rest = lines_of(client, job_named(client, "first"))
-    for wrong in ([second, first], [first, first], [first[:-2], second], [b"\n"], [first.replace(b":", b":0", 1)]):
-        with pytest.raises(BadInput):
-            verify([head, *wrong, *rest])
 
 
 # --- over HTTP -------------------------------------------------------------------------------------------------------

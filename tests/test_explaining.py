@@ -19,7 +19,7 @@ from projections import job_metrics, jobs
 from projections.explaining import Explanation, explain
 from projections.following import catch_up
 from projections.models import READ_MODELS
-from projections.shares import METRICS
+from projections.shares import METRICS, metric_named, shown_name
 from tests.given import fresh_project, history
 
 pytestmark = pytest.mark.both_databases
@@ -82,3 +82,15 @@ def test_one_member_and_no_such_thing(engine: Engine, project: str) -> None:
         explained(recorder, job.job_id, "accuracy")
     with pytest.raises(NotFound, match="has no member"):
         explained(recorder, job.job_id, "score", task="no such task")
+
+
+def test_a_metric_goes_by_the_name_that_results_show() -> None:
+    """pass@2 and pass^2 where k is 2, and the names of the formulas; another k is refused in a sentence with both."""
+    for k in (1, 2, 12):
+        assert [metric_named(shown_name(metric, k), k) for metric in METRICS] == list(METRICS)
+        assert [metric_named(metric, k) for metric in METRICS] == list(METRICS)
+        assert metric_named("pass^k", k) == "pass_hat_k"
+    assert (shown_name("pass_at_k", 2), shown_name("pass_hat_k", 2)) == ("pass@2", "pass^2")
+    for other in ("pass@3", "pass^1", "pass@22"):
+        with pytest.raises(BadInput, match=r"k = 2 .* not by pass"):
+            metric_named(other, 2)

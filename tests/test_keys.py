@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api.client import Client
 from api.http.keyrings import FRESH_S, Keyrings
-from api.keys import any_key_opens, digest_of, expiry, new_key
+from api.keys import digest_of, expiry, new_key
+from api.serving import has_key
 from api.settings import Settings
 from api.wiring import Workspace
 from ledger.application import Ledger
@@ -90,11 +92,11 @@ def test_a_duration_that_is_not_understood_is_refused(text: str) -> None:
 
 def test_whether_some_key_opens_a_store(client: Client) -> None:
     """A server that nobody could use is not started."""
-    assert not any_key_opens(client.workspace)
+    assert not has_key(client.workspace)
     issued = client.issue_key("ci", ["read"])
-    assert any_key_opens(client.workspace)
+    assert has_key(client.workspace)
     client.revoke_key(issued.id)
-    assert not any_key_opens(client.workspace)
+    assert not has_key(client.workspace)
 
 
 def test_a_revoked_key_is_out_within_a_second_on_every_process(client: Client) -> None:
@@ -132,6 +134,25 @@ def test_many_requests_read_the_keys_once(client: Client, monkeypatch: pytest.Mo
     assert len(reads) == 1
 
 
+def test_keys_that_changed_while_they_were_read_are_read_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that was handed out here meanwhile opens the project at once: what was read before it is not kept."""
+    rings = Keyrings(client.workspace, fresh_s=60)
+    issued: list[str] = []
+    state = Ledger.state
+
+    def late(ledger: Ledger, stream: str) -> Any:
+        found = state(ledger, stream)
+        monkeypatch.undo()
+        issued.append(client.issue_key("ci", ["read"]).key)
+        rings.forget("default")
+        return found
+
+    monkeypatch.setattr(Ledger, "state", late)
+    assert not rings.read("default").keys
+    assert rings.held("default") is None
+    assert rings.read("default").key(digest_of(issued[0]), datetime.now(UTC))[1]
+
+
 def test_what_cannot_be_a_project_is_none(client: Client) -> None:
     """A name that no project can have is answered like one that no project has, and takes no memory."""
     rings = Keyrings(client.workspace)
@@ -150,10 +171,14 @@ def test_a_name_in_use_and_an_unknown_id_are_refused(client: Client) -> None:
 
 
 def test_the_commands(el: El) -> None:  # noqa: F811
-    """`el key issue` shows the key once, `list` never, `revoke` takes a name or an id."""
+    """`el key issue > file` saves the key and nothing else, `list` never shows it, `revoke` takes a name or an id; the
+    same again is harmless, and writes nothing.
+    """
     issued = el("key", "issue", "--name", "ci", "--scope", "submit", "--scope", "report", "--expires", "30d")
-    key = issued.out.split()[0]
+    (key,) = issued.out.splitlines()
     assert digest_of(key)
+    assert "keep it now" in issued.err
+    assert key not in issued.err
     listed = el("key", "list")
     assert "ci" in listed.out
     assert "valid" in listed.out
@@ -161,5 +186,12 @@ def test_the_commands(el: El) -> None:  # noqa: F811
     assert el("key", "issue", "--name", "ci", "--scope", "read").code == 4
     assert el("key", "issue", "--name", "x", "--scope", "root").code == 1
     assert el("key", "revoke", "ci").code == 0
-    assert el("key", "revoke", "ci").code == 3
+    entries = len(el("audit", "events", "--json").document["events"])
+    again = el("key", "revoke", "ci")
+    assert (again.code, again.out) == (0, "key ci opens nothing any more\n")
+    assert len(el("audit", "events", "--json").document["events"]) == entries
+    assert el("key", "revoke", "nobody").code == 3
     assert "revoked" in el("key", "list").out
+    el("key", "issue", "--name", "ci", "--scope", "read")
+    el("key", "revoke", "ci")
+    assert "valid" not in el("key", "list").out

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import httpx
 import msgspec
 import pytest
 
@@ -16,10 +17,12 @@ from api.http_client import HttpClient
 from api.importers.importing import import_path
 from api.remote import transport
 from api.remote.transport import Transport
+from api.revising import NewReward
 from ledger.digests import task_digest_of_json
-from ledger.errors import EvalLedgerError
+from ledger.errors import EvalLedgerError, StoreError
 from ledger.facts.catalogue import Parameter, RunnerPublished, Task
 from ledger.facts.trial import ArtifactPersisted, RewardRecorded, TrialStarted, TrialSucceeded
+from ledger.notes import Note, SigningKey
 from tests import import_runs
 from tests.given import digest_of, faults_of_log
 from tests.given_doors import Served, serving
@@ -28,6 +31,7 @@ from tests.lossy_proxy import Loss, LossyProxy, Request
 LOSSES: tuple[Loss, ...] = get_args(Loss)
 RUNNER = RunnerPublished("harness@1", "external", (Parameter("token", False, ""),))
 TASKS = [Task(name, digest_of(name)) for name in ("add-1", "add-2")]
+WITNESS = SigningKey("witness.example", bytes(range(32)))
 BIG = bytes(range(256)) * 20_000  # 5 MB: sent in several pieces, and on from where it broke
 
 
@@ -125,11 +129,54 @@ def harness(given: Given) -> Any:
     return given.el.result(given.job).score
 
 
+def graded(given: Given) -> Any:
+    facts = [RewardRecorded(1.0), TrialSucceeded()]
+    given.el.report(given.trial, facts, token=given.token)
+    return given.el.get_trial(given.trial)
+
+
+def revise(given: Given) -> Any:
+    graded(given)
+    given.el.revise(given.trial, reward=0.5, verifier="judge@2", reason="the rubric was wrong")
+    return given.el.get_trial(given.trial).reward
+
+
+def regrade(given: Given) -> Any:
+    trial = graded(given)
+    rewards = [NewReward(trial.task, trial.attempt, 0.5)]
+    given.el.regrade(given.job, rewards, verifier="judge@2", reason="the rubric was wrong")
+    return given.el.result(given.job).revised_total
+
+
+def add_snapshot(given: Given) -> Any:
+    graded(given)
+    given.el.cancel_job(given.job)
+    given.el.add_snapshot(given.job)
+    return [row.score for row in given.el.leaderboard(given.job).rows]
+
+
+def withdraw_snapshot(given: Given) -> Any:
+    add_snapshot(given)
+    withdrawn = given.el.withdraw_snapshot(given.job, reason="a mistake").withdrawn
+    return withdrawn.reason
+
+
+def add_cosignatures(given: Given) -> Any:
+    note = Note.parse(given.el.checkpoint().checkpoint)
+    cosigned = note.with_signatures([WITNESS.cosign(note.text, 1_800_000_000)])
+    return len(Note.parse(given.el.add_cosignatures(str(cosigned)).checkpoint).signatures)
+
+
+def revoke_key(given: Given) -> Any:
+    return given.el.revoke_key(given.store.issue_key("other", ["read"]).id).key.status
+
+
 KEYED: tuple[Method, ...] = (submit, retry, claim, dispatch, import_run)
 """What would do something more when it is done again, but for the key that it carries."""
 
 BY_CONTENT: tuple[Method, ...] = (
     follow_up, publish_dataset, publish_runner, create_profile, cancel, report, heartbeat, put, harness,
+    revise, regrade, add_snapshot, withdraw_snapshot, add_cosignatures, revoke_key,
 )  # fmt: skip
 """What says the same twice."""
 
@@ -235,6 +282,24 @@ def forget_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         return send(self, method, path, **said)
 
     monkeypatch.setattr(Transport, "send", without_key)
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        lambda: httpx.Response(301, headers={"Location": "https://elsewhere.example"}, stream=httpx.ByteStream(b"")),
+        lambda: httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"nonsense")),
+        lambda: httpx.Response(404, stream=httpx.ByteStream(b"<html>")),
+    ],
+    ids=["moved", "no gzip", "another server"],
+)
+def test_what_is_no_answer_of_such_a_server_is_said_in_one_sentence(strange: Callable[[], httpx.Response]) -> None:
+    """A redirect, a torn encoding, a page for people: read whole or piece by piece, the error names the URL."""
+    with HttpClient("http://127.0.0.1:9") as el:
+        el._transport._http = httpx.Client(transport=httpx.MockTransport(lambda _request: strange()))
+        for ask in (el.head, lambda: el.artifacts.read_bytes("a" * 64, max_bytes=10)):
+            with pytest.raises(StoreError, match=r"not as an EvalLedger server does; check EL_API_URL"):
+                ask()
 
 
 def test_a_server_that_stays_away_is_named_in_one_sentence(store: Served) -> None:

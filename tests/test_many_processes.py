@@ -116,6 +116,17 @@ def test_what_one_answered_for_the_other_shows(servers: Servers, both: list[str]
         assert [profile["ref"] for profile in rest.json()["profiles"]] == ["p19@1"]
 
 
+def test_what_one_answered_the_other_builds_on(servers: Servers, both: list[str]) -> None:
+    """Also what does something finds what a write on the other server made, when asked for the position of it."""
+    door = servers.project().with_dataset("t0")
+    with door.el(url=both[0]) as one, door.el(url=both[1]) as two:
+        for number in range(20):
+            writer, builder = (one, two) if number % 2 else (two, one)
+            job = writer.submit_job("arith@1")
+            builder._transport.wrote(job.position)
+            assert builder.dispatch(job.id, "t0", 1).job_id == job.id
+
+
 def test_workers_on_both_run_every_slot_once(servers: Servers, both: list[str], tmp_path: Path) -> None:
     """A worker on each server, one job: no slot twice, none left, and both have run some."""
     door = servers.project()
@@ -147,7 +158,8 @@ class Load:
         self._careless = careless
         door.with_dataset(*self.tasks)
         self.job_id = door.client.submit_job("arith@1").id
-        self._threads = [threading.Thread(target=self._write, args=(number,)) for number in range(WRITERS)]
+        door.caught_up()
+        self._threads = [threading.Thread(target=self._write, args=(number,), daemon=True) for number in range(WRITERS)]
         for thread in self._threads:
             thread.start()
 

@@ -28,6 +28,7 @@ from ledger.application import Ledger
 from ledger.database import metadata, open_database, reading, writing
 from ledger.errors import OutdatedStore
 from ledger.facts.access import STREAM
+from ledger.recorder import ProjectRecorder
 from ledger.rules.access import create_project
 from projections.following import catch_up, positions, standings
 from projections.models import READ_MODELS
@@ -123,14 +124,20 @@ def test_a_difference_would_be_seen(empty: Engine) -> None:
     assert shape(empty) != whole
 
 
-def test_entries_survive_an_upgrade_and_are_followed(empty: Engine) -> None:
+def test_entries_survive_an_upgrade_and_are_followed(empty: Engine, tmp_path: Path) -> None:
     """No byte of the log changes; the read models come out as those of a store that was never old."""
     ledger = old_store(empty)
     bodies = ledger.recorder.bodies(after=0, limit=1_000)
     upgrade(empty, TABLES)
     assert Ledger(empty, "old").recorder.bodies(after=0, limit=1_000) == bodies
     assert catch_up(empty, "old", READ_MODELS) == len(bodies)
-    assert Ledger(empty, "old").head() == ledger.head()
+    never_old = open_database(f"sqlite:///{tmp_path / 'never-old.db'}")
+    prepare(never_old, TABLES)
+    ProjectRecorder(never_old, "old").append_new([row for _, row in ledger.recorder.rows(after=0, limit=1_000)])
+    catch_up(never_old, "old", READ_MODELS)
+    assert Ledger(never_old, "old").head() == ledger.head()
+    assert dump(empty, "old", READ_MODELS) == dump(never_old, "old", READ_MODELS)
+    never_old.dispose()
 
 
 def test_an_old_store_is_refused_with_what_to_do(empty: Engine) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -13,14 +15,16 @@ from hypothesis import strategies as st
 from sqlalchemy.engine import Engine
 
 from api.replaying import Replayed, replay
+from ledger.application import Ledger
 from ledger.codec import encode
 from ledger.database import entries as entries_table
 from ledger.database import reading, writing
 from ledger.errors import BadInput, NotFound
 from ledger.facts.leaderboard import SnapshotAdded
 from ledger.recorder import ProjectRecorder
-from projections import snapshots
-from projections.following import catch_up, rebuild
+from projections import job_metrics, snapshots, trials
+from projections.comparing import POSITIONS_MAX
+from projections.following import catch_up, position_of, rebuild
 from projections.metrics import Metrics, measure
 from projections.models import READ_MODELS
 from projections.policies import POLICIES
@@ -33,7 +37,8 @@ pytestmark = pytest.mark.both_databases
 def replayed(recorder: ProjectRecorder, **asked: Any) -> Replayed:
     catch_up(recorder.engine, recorder.project_id, READ_MODELS)
     with reading(recorder.engine) as connection:
-        return replay(connection, recorder, **asked)
+        reached = position_of(connection, recorder.project_id, READ_MODELS)
+        return replay(connection, reached, recorder=recorder, **asked)
 
 
 def kinds(found: Replayed) -> set[str]:
@@ -101,6 +106,56 @@ def test_a_planted_row_is_found(recorder: ProjectRecorder, table: str, column: s
     assert any(table in d.what and column in d.what for d in found.differences)
     rebuild(recorder.engine, recorder.project_id, READ_MODELS)
     assert replayed(recorder).differences == []
+
+
+@pytest.mark.parametrize(
+    ("table", "values"),
+    [
+        ("job_metrics", None),
+        ("jobs", None),
+        ("job_metrics", {"tally": "{"}),
+        ("job_metrics", {"endings": "[]"}),
+        ("job_tasks", {"attempts": b"\xff\x00"}),
+        ("trials", {"structured": b"\xff"}),
+    ],
+)
+def test_a_row_that_is_gone_or_unreadable_is_found(
+    recorder: ProjectRecorder, table: str, values: dict[str, object] | None
+) -> None:
+    """Whatever became of the rows of a read model, replay says which they are and what the log gives in their place."""
+    assert replayed(recorder).differences == []
+    of = next(t for model in READ_MODELS for t in model.tables if t.name == table)
+    harm = of.delete() if values is None else of.update().values(values)
+    with writing(recorder.engine) as connection:
+        connection.execute(harm.where(of.c.project_id == recorder.project_id))
+    found = replayed(recorder)
+    assert kinds(found) == {"read-model"}
+    rows = [d for d in found.differences if re.match(rf"{table}\b", d.what)]
+    assert rows
+    assert all(d.positions for d in rows)
+
+
+def test_the_entries_behind_a_row_are_those_of_its_trial_or_member(recorder: ProjectRecorder) -> None:
+    """A trial's row names the entries of its stream, a member's those of all its attempts, a job's those of the job."""
+    assert replayed(recorder).differences == []
+    for table in (trials.trials, job_metrics.job_tasks, job_metrics.job_metrics):
+        with writing(recorder.engine) as connection:
+            connection.execute(table.delete().where(table.c.project_id == recorder.project_id))
+    of_stream: dict[str, list[int]] = defaultdict(list)
+    of_member: dict[str, list[int]] = defaultdict(list)
+    of_job: dict[str, list[int]] = defaultdict(list)
+    for position, entry in Ledger(recorder.engine, recorder.project_id).entries():
+        kind, _, rest = entry.stream.partition("/")
+        if kind == "trial":
+            job_id, attempt, task = rest.split("/", 2)
+            of_stream[f"{job_id} trials {attempt} {task}"].append(position)
+            of_member[f"{job_id} job_tasks {task}"].append(position)
+        if kind in ("trial", "job"):
+            of_job[f"{rest.split('/')[0]} job_metrics"].append(position)
+    expected = {**of_stream, **of_member, **of_job}
+    found = [d for d in replayed(recorder).differences if d.stored == "no such row"]
+    assert {d.what.split(" ")[0] for d in found} == {"trials", "job_tasks", "job_metrics"}
+    assert all(d.positions == expected[f"{d.about} {d.what}"][:POSITIONS_MAX] for d in found)
 
 
 def test_a_changed_formula_is_found(recorder: ProjectRecorder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,8 @@ from ledger.errors import BadInput, Conflict, NotAllowed, NotFound
 from ledger.facts.leaderboard import SnapshotAdded
 from tests import postgres
 from tests.given import JOB
-from tests.given_boards import Bench
+from tests.given_boards import SEED, Bench
 from tests.given_doors import Door, Served, serving
-
-REWARDS: dict[str, list[float | None]] = {"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [0.0, None]}
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -41,7 +39,7 @@ def bench(door: Door) -> Bench:
 
 def test_a_job_is_added_once_and_said_so_again(door: Door, bench: Bench) -> None:
     """201 with where it stands and the position; again 200 and the same snapshot to the byte, also after a revision."""
-    job = bench.job(REWARDS, model="gpt")
+    job = bench.job(SEED, model="gpt")
     first = door.http.post("/leaderboards/snapshots", json={"job_id": job})
     assert first.status_code == 201
     saved = first.json()["snapshot"]
@@ -120,7 +118,7 @@ def test_rows_are_ranked_withdrawn_and_read_as_of(door: Door, bench: Bench) -> N
 )
 def test_bad_parameters_are_problems(door: Door, bench: Bench, path: str) -> None:
     """4xx with a sentence, never a 500."""
-    added = door.post("/leaderboards/snapshots", {"job_id": bench.job(REWARDS)}, 201)
+    added = door.post("/leaderboards/snapshots", {"job_id": bench.job(SEED)}, 201)
     answer = door.http.get(f"/leaderboards/{added['snapshot']['cohort']}{path}")
     assert answer.status_code in (400, 422), answer.text
     assert answer.json()["detail"]
@@ -129,19 +127,19 @@ def test_bad_parameters_are_problems(door: Door, bench: Bench, path: str) -> Non
 def test_only_publish_adds_and_withdraws_and_read_reads(served: Served) -> None:
     """A key that may submit, report and read may not put a result on a board; one that only publishes may not read."""
     door, publisher = served.project(("submit", "report", "read")), served.project(("publish",))
-    job = Bench(door.client).job(REWARDS)
+    job = Bench(door.client).job(SEED)
     assert door.http.post("/leaderboards/snapshots", json={"job_id": job}).status_code == 403
     assert door.http.post(f"/leaderboards/snapshots/{job}/withdraw", json={"reason": "x"}).status_code == 403
     assert door.http.get("/leaderboards").status_code == 200
     assert publisher.http.post("/leaderboards/snapshots", json={"job_id": job}).status_code == 404
     assert publisher.http.get("/leaderboards").status_code == 403
-    own = Bench(publisher.client).job(REWARDS)
+    own = Bench(publisher.client).job(SEED)
     assert publisher.http.post("/leaderboards/snapshots", json={"job_id": own}).status_code == 201
 
 
 def test_another_projects_boards_are_not_there(served: Served, door: Door, bench: Bench) -> None:
     """404 by cohort, job and snapshot alike, on every route; and not in the list."""
-    saved = door.post("/leaderboards/snapshots", {"job_id": bench.job(REWARDS)}, 201)["snapshot"]
+    saved = door.post("/leaderboards/snapshots", {"job_id": bench.job(SEED)}, 201)["snapshot"]
     stranger = served.project()
     assert stranger.get("/leaderboards")["leaderboards"] == []
     for name in (saved["cohort"], saved["job_id"], saved["id"]):
@@ -154,7 +152,7 @@ def test_another_projects_boards_are_not_there(served: Served, door: Door, bench
 
 def test_sixteen_clients_over_http_make_one_snapshot(served: Served, door: Door, bench: Bench) -> None:
     """One is answered 201, fifteen 200, all with the same snapshot."""
-    job = bench.job(REWARDS)
+    job = bench.job(SEED)
     barrier = Barrier(16)
 
     def add(_number: int) -> Any:
@@ -171,7 +169,7 @@ def test_sixteen_clients_over_http_make_one_snapshot(served: Served, door: Door,
 
 def test_both_doors_answer_alike(served: Served, door: Door, bench: Bench) -> None:
     """Every method, its answer and its refusals: the same Structs and errors from the store and over HTTP."""
-    job, running = bench.job(REWARDS, model="gpt"), bench.job({"a": [1.0]}, ends=False)
+    job, running = bench.job(SEED, model="gpt"), bench.job({"a": [1.0]}, ends=False)
     with HttpClient(served.url, key=door.key, project=door.project) as http:
         added = http.add_snapshot(job)
         store = bench.client

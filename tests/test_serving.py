@@ -25,6 +25,8 @@ from tests.given_commands import until
 from tests.given_doors import Process
 from tests.test_cli import El, el  # noqa: F401 - the fixture
 
+HEAD_SENT_MAX = 64 << 20  # far beyond what the kernel holds back between two processes
+
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Process]:
@@ -161,6 +163,21 @@ def test_a_request_that_does_not_end_is_cut_off(served: Process) -> None:
         started = time.monotonic()
         assert served.end() == 0
         assert 1 < time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("piece", [b"x: " + b"a" * 65_000 + b"\r\n", b"a" * 65_000], ids=["headers", "one-header"])
+def test_a_head_that_does_not_end_is_not_kept(shared: Process, piece: bytes) -> None:
+    """Whoever sends headers without end, or one without end, is cut off long before they fill the memory."""
+    host, port = shared.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as endless:
+        endless.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nx: ")
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < HEAD_SENT_MAX:
+                endless.sendall(piece)
+                sent += len(piece)
+    assert sent < HEAD_SENT_MAX
+    assert shared.client.get("/health/live").status_code == 200
 
 
 def test_readiness_tells_of_read_models_that_stand_still(served: Process) -> None:

@@ -14,7 +14,10 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import PlainTextResponse, Response
 
+from api.app import create_app
+from api.keys import new_key
 from api.telemetry import LoggingBridge, RequestLog, Telemetry, make_log
+from tests.given_commands import client_at
 from tests.given_doors import serving
 
 SECRET = "sk-planted-secret-7"
@@ -157,3 +160,18 @@ def test_a_server_counts_what_it_commits_together(tmp_path: Path) -> None:
         if line.startswith("el_group_commit_writes_count")
     ]
     assert counts[1] > counts[0]
+
+
+def test_a_key_that_is_turned_away_is_named(tmp_path: Path) -> None:
+    """A 403 says in the log which key lacks the scope; one that is none of the project's has no name to say."""
+    client = client_at(tmp_path)
+    key = client.issue_key("ci", ["submit"]).key
+    said = io.StringIO()
+    app = create_app(client.workspace, telemetry=Telemetry(make_log(said)), follow=False)
+    http = TestClient(app)
+    for text, status in ((key, 403), (new_key(), 404)):
+        answer = http.get("/v1/projects/default/jobs", headers={"Authorization": f"Bearer {text}"})
+        assert answer.status_code == status
+    forbidden, unknown = [line for line in map(json.loads, said.getvalue().splitlines()) if line["event"] == "request"]
+    assert (forbidden["status"], forbidden["key"], forbidden["project"]) == (403, "ci", "default")
+    assert "key" not in unknown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated
@@ -12,7 +11,7 @@ import typer
 
 from api.asof import instant_asked
 from api.cli import proof
-from api.cli.output import GAP, Json, Project, harmless, say, say_json, say_table
+from api.cli.output import GAP, Json, Project, cut, fields_told, say, say_json, say_table, write
 from api.client import connect
 from ledger.facts.trial import Slot
 from projections.audit_trail import AuditRow
@@ -20,6 +19,8 @@ from projections.following import instant
 
 SHOWN = 100
 PAGE = 1_000
+FIELDS_CHARS_MAX = 80
+NAME_CHARS_MAX = 32
 COLUMNS = ("position", "recorded (UTC)", "actor", "fact", "job", "trial", "fields")
 
 app = typer.Typer(help="The audit trail, and what proves it.", no_args_is_help=True)
@@ -49,7 +50,7 @@ def events(
     project: Project = None,
     json: Json = False,
 ) -> None:
-    """List entries of the log, in order.
+    """List entries of the log, in order, the long ones cut; --jsonl shows all of them.
 
     Example: el audit events --job 3f2a1c9e --tag reward-recorded
     """
@@ -84,25 +85,23 @@ def _write_lines(asked: Callable[..., list[AuditRow]], after: int, limit: int | 
     while left is None or left > 0:
         wanted = PAGE if left is None else min(PAGE, left)
         rows = asked(after=after, limit=wanted)
-        for row in rows:
-            sys.stdout.buffer.write(b'{"position":%d,"entry":%s}\n' % (row.position, row.body))
+        write(b"".join(b'{"position":%d,"entry":%s}\n' % (row.position, row.body) for row in rows))
         if len(rows) < wanted:
             break
         after = rows[-1].position
         left = None if left is None else left - len(rows)
-    sys.stdout.buffer.flush()
 
 
 def _cells(row: AuditRow) -> list[str]:
     fact = msgspec.json.decode(row.body)["fact"]
     hidden = ("fact", "job_id", "trial_id", "task", "attempt")
-    told = ", ".join(f"{name}={value}" for name, value in fact.items() if name not in hidden)
+    told = fields_told({name: value for name, value in fact.items() if name not in hidden})
     return [
         f"{row.position:,}",
         instant(row.recorded_us).strftime("%Y-%m-%d %H:%M:%S"),
-        row.actor,
+        cut(row.actor, NAME_CHARS_MAX),
         row.tag,
         (row.job_id or GAP)[:8],
-        f"{row.task} #{row.attempt}" if row.task else GAP,
-        harmless(told)[:200],
+        f"{cut(row.task, NAME_CHARS_MAX)} #{row.attempt}" if row.task else GAP,
+        cut(told, FIELDS_CHARS_MAX),
     ]

@@ -23,7 +23,9 @@ JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its 
 
 def explain(
     job: JobId,
-    metric: Annotated[str, typer.Option("--metric", "-m", help="score, pass, pass_at_k, pass_hat_k, ...")] = "score",
+    metric: Annotated[
+        str, typer.Option("--metric", "-m", help="As a result shows it: score, pass, pass@2, pass^2, bounds, missing.")
+    ] = "score",
     task: Annotated[str | None, typer.Option(help="Only this member.")] = None,
     after: Annotated[int, typer.Option(min=0, help="Leave out so many members first.")] = 0,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many members to show.")] = 20,
@@ -33,7 +35,7 @@ def explain(
 ) -> None:
     """Take a number apart: formula, denominator, who is counted and who is left out, and the entries behind each value.
 
-    Example: el explain 3f2a1c9e --metric pass_hat_k
+    Example: el explain 3f2a1c9e --metric pass^2
     """
     found = connect(project=project).explain(job, metric=metric, task=task, after=after, limit=limit, as_of=as_of)
     if json:
@@ -79,7 +81,7 @@ def _show_number(found: Explanation) -> None:
         value = " to ".join(percent(bound) for bound in found.value)
     else:
         value = f"{found.value:,.0f}" if found.metric == "missing" else percent(found.value)
-    say(f"{found.metric} {value}  of job {found.id} at position {found.as_of:,}, by {found.definition}")
+    say(f"{found.name} {value}  of job {found.id} at position {found.as_of:,}, by {found.definition}")
     say(f"  formula       {found.formula}")
     say(f"  denominator   {found.denominator:,} {found.denominator_of}")
     say(f"  counted       {_members(found.counted)}")
@@ -92,16 +94,17 @@ def _show_member(member: MemberExplained) -> None:
     never = f", {member.undispatched} never dispatched" if member.undispatched else ""
     say("", harmless(f"{member.task}  {adds}{never}"))
     for trial in member.trials:
-        _show_trial(trial)
+        _show_trial(trial, member.why_not)
 
 
-def _show_trial(trial: TrialExplained) -> None:
+def _show_trial(trial: TrialExplained, member_why_not: str | None) -> None:
+    """A trial and what made it; why its member is left out has been said already."""
     reward = GAP if trial.reward is None else f"{trial.reward:g}"
-    why = f"  not counted: {trial.why_not}" if not trial.counted and trial.why_not else ""
+    why = f"  not counted: {trial.why_not}" if not trial.counted and trial.why_not not in (None, member_why_not) else ""
     say(f"  #{trial.attempt} {reward}  {trial.status}{why}  trial {trial.trial_id}")
     for made in trial.made_by:
         at = (_EPOCH + timedelta(microseconds=made.recorded_us)).strftime("%Y-%m-%d %H:%M:%S")
-        say(harmless(f"     {made.position:>9,}  {at}  {made.actor}  {made.tag}: {made.says}"))
+        say(harmless(f"     {made.position:>9,}  {at}  {made.actor}  {made.tag}{': ' if made.says else ''}{made.says}"))
 
 
 def _members(count: int) -> str:

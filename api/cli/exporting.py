@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from api.cli.job import JobId
-from api.cli.output import Json, Project, err, progress, say, say_json
+from api.cli.output import Json, Project, err, progress, say, say_json, while_read
 from api.client import connect
 from api.exporters import jsonl
 from api.exporters.exporting import FORMATS, STDOUT, Exported, export_job
@@ -32,7 +32,7 @@ def export(
     if json and out in (None, STDOUT):
         raise BadInput("With --json standard output holds the report; name a file or folder with --out.")
     el = connect(project=project)
-    with progress("exporting", el.job(job).members) as seen:
+    with progress("exporting", el.job(job).members) as seen, while_read():
         done = export_job(el, job, form, out, force=force, seen=seen)
     if json:
         say_json(done)

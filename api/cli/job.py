@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from api.answers import JobAnswer, ResultAnswer, Submitted
-from api.cli.as_of import AsOf
+from api.cli.as_of import AsOf, say_as_of
 from api.cli.output import GAP, Json, Project, progress, say, say_json, say_table
 from api.cli.result_view import show_result
 from api.cli.work import run_here
@@ -31,6 +31,7 @@ AnyJob = Annotated[
     str | None, typer.Argument(metavar="[JOB]", help="The job's id, or its first characters; the newest job without.")
 ]
 POLL_S = 0.5
+NOTHING_NEW = "nothing was recorded, no reason either: the value that holds is nothing new"
 
 
 @app.command()
@@ -92,6 +93,7 @@ def get(job: AnyJob = None, as_of: AsOf = None, project: Project = None, json: J
     if json:
         say_json(answer)
         return
+    say_as_of(as_of, answer.as_of)
     _show_job(answer, el.result(answer.id, tasks_limit=0, as_of=as_of))
 
 
@@ -153,6 +155,7 @@ def result(
     if json:
         say_json(answer)
     else:
+        say_as_of(as_of, answer.as_of)
         show_result(answer)
 
 
@@ -252,7 +255,8 @@ def regrade(
         return
     missing = f", {done.were_missing:,} of them missing before" if done.were_missing else ""
     changed = f"{done.changed:,} reward{'' if done.changed == 1 else 's'}"
-    say(f"job {done.id}: {changed} corrected{missing}; {done.unchanged:,} held already")
+    held = f"; {done.unchanged:,} held already, and for {'that' if done.unchanged == 1 else 'those'} {NOTHING_NEW}"
+    say(f"job {done.id}: {changed} corrected{missing}{held if done.unchanged else ''}")
 
 
 @app.command()

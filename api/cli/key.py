@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.output import GAP, Json, Project, say, say_json, say_table
+from api.cli.output import GAP, Json, Project, err, say, say_json, say_table
 from api.client import connect
 from api.keys import expiry
 from ledger.application import utc_now
@@ -28,7 +28,7 @@ def issue(
     project: Project = None,
     json: Json = False,
 ) -> None:
-    """Hand out a key. It is shown now and never again.
+    """Hand out a key. It is shown now and never again; nothing else goes to standard output.
 
     Example: el key issue --name ci --scope submit --scope report --expires 30d
     """
@@ -38,7 +38,8 @@ def issue(
         say_json(issued)
         return
     until = f", until {issued.expires_at}" if issued.expires_at else ""
-    say(issued.key, f"key {issued.name} ({', '.join(issued.scopes)}{until}); keep it now, it is not shown again")
+    say(issued.key)
+    err().print(f"key {issued.name} ({', '.join(issued.scopes)}{until}); keep it now, it is not shown again")
 
 
 @app.command("list")
@@ -59,14 +60,15 @@ def list_(project: Project = None, json: Json = False) -> None:
 
 @app.command()
 def revoke(
-    key: Annotated[str, typer.Argument(metavar="NAME|ID", help="The valid key of that name, or a key's id.")],
+    key: Annotated[str, typer.Argument(metavar="NAME|ID", help="The last key of that name, or a key's id.")],
     project: Project = None,
 ) -> None:
-    """Take a key back. Within a second it opens nothing any more.
+    """Take a key back. Within a second it opens nothing any more; again is harmless.
 
     Example: el key revoke ci
     """
     client = connect(project=project)
-    valid = [one.id for one in client.keys().keys if one.name == key and one.status == "valid"]
-    revoked = client.revoke_key(valid[0] if valid else key)
+    # Of one name only the last key can be valid; after it was taken back, the same again names it still.
+    named = [one.id for one in client.keys().keys if one.name == key]
+    revoked = client.revoke_key(named[-1] if named else key)
     say(f"key {revoked.key.name} opens nothing any more")

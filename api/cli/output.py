@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, Protocol
 
@@ -59,9 +59,30 @@ def say(*lines: str | Text) -> None:
         console.print(line)
 
 
+@contextmanager
+def while_read() -> Iterator[None]:
+    """When nobody reads standard output any more, raise BrokenPipeError as a console does: without its number, for
+    which Typer would end the process with 1.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise BrokenPipeError from None
+
+
+def write(data: str | bytes) -> None:
+    """Write to standard output as it stands, at once. Raises BrokenPipeError when nobody reads on."""
+    with while_read():
+        if isinstance(data, str):
+            sys.stdout.write(data)
+        else:
+            sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+
 def say_json(answer: Any) -> None:
     """Print an answer as one JSON document."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
+    write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Sequence[str] = ()) -> None:
@@ -77,7 +98,7 @@ def say_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, r
         return
     with console.capture() as captured:
         console.print(table)
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def harmless(text: str) -> str:
@@ -87,6 +108,23 @@ def harmless(text: str) -> str:
     return "".join(
         char if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs") else "\ufffd" for char in text
     )
+
+
+def fields_told(fields: Mapping[str, Any]) -> str:
+    """Fields in one line, `name=value`: plain text as it is, all else as JSON."""
+    return ", ".join(
+        f"{name}={value if isinstance(value, str) and value.isprintable() else harmless(_json(value))}"
+        for name, value in fields.items()
+    )
+
+
+def cut(text: str, chars_max: int) -> str:
+    """A text of at most so many characters; one that was longer ends in `…`."""
+    return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 class Done(Protocol):

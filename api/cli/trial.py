@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 import typer
 
-from api.cli.as_of import AsOf
-from api.cli.job import trial_document
-from api.cli.output import GAP, Json, Project, harmless, say, say_json, say_table
+from api.cli.as_of import AsOf, say_as_of
+from api.cli.job import NOTHING_NEW, trial_document
+from api.cli.output import GAP, Json, Project, fields_told, harmless, say, say_json, say_table, write
 from api.client import connect
 from api.contents import Content
 from api.el import El
@@ -26,7 +25,7 @@ from projections.trials import TrialRow, structured_result, why_no_reward
 
 app = typer.Typer(help="One dispatched attempt: its signals, facts and files.", no_args_is_help=True)
 
-TrialId = Annotated[str, typer.Argument(metavar="TRIAL", help="The trial's id, as `el job trials` lists it.")]
+TrialId = Annotated[str, typer.Argument(metavar="TRIAL", help="The trial's id, or its first characters.")]
 ARTIFACT_SHOWN_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -36,10 +35,13 @@ def get(trial: TrialId, as_of: AsOf = None, project: Project = None, json: Json 
 
     Example: el trial get 0d9c7a52-3b0e-5d0a-9a53-2f1f6c8f3a11
     """
-    row = connect(project=project).get_trial(trial, as_of=as_of)
+    el = connect(project=project)
+    row = el.get_trial(trial, as_of=as_of)
+    then = {} if as_of is None else {"as_of": el.job(row.job_id, as_of=as_of).as_of}
     if json:
-        say_json(trial_document(row))
+        say_json(trial_document(row) | then)
         return
+    say_as_of(as_of, then.get("as_of", 0))
     say(f"trial {row.trial_id}  {row.task} #{row.attempt} of job {row.job_id}")
     for name, value in _signals(row).items():
         say(f"  {name:<11} {value}")
@@ -62,7 +64,8 @@ def revise(
     if json:
         say_json(done)
     else:
-        say(f"trial {done.ref} " + ("has the new reward" if done.outcome == "written" else "had this reward already"))
+        unchanged = f"had this reward already; {NOTHING_NEW}"
+        say(f"trial {done.ref} " + ("has the new reward" if done.outcome == "written" else unchanged))
 
 
 @app.command()
@@ -81,8 +84,8 @@ def events(trial: TrialId, project: Project = None, json: Json = False) -> None:
     for position, entry in past:
         fields = msgspec.to_builtins(entry.fact)
         tag = fields.pop("fact")
-        told = ", ".join(f"{name}={value}" for name, value in fields.items() if name not in ("job_id", "trial_id"))
-        rows.append([f"{position:,}", entry.at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3], entry.actor, tag, harmless(told)])
+        told = fields_told({name: value for name, value in fields.items() if name not in ("job_id", "trial_id")})
+        rows.append([f"{position:,}", entry.at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3], entry.actor, tag, told])
     say_table(["position", "recorded (UTC)", "actor", "fact", "fields"], rows, right=["position"])
 
 
@@ -182,8 +185,6 @@ def _signals(row: TrialRow) -> dict[str, str]:
 def _write_out(el: El, contents: Sequence[Content], wanted: str) -> None:
     for content in contents:
         if content.sha256 and wanted in (content.name, content.sha256):
-            data = el.artifacts.read_bytes(content.sha256, max_bytes=2**40)
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            write(el.artifacts.read_bytes(content.sha256, max_bytes=2**40))
             return
     raise NotFound(f"The trial has no artifact {wanted!r}; `el trial artifacts` lists those it has.")

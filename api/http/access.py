@@ -67,9 +67,9 @@ async def admit(request: Request, scope: str) -> Caller:
         await _check_project(gate, project)
     else:
         caller = await _caller_with_key(gate, project, _bearer(given))
+    request.state.project, request.state.key_name = project, caller.name
     if not caller.may(scope):
         raise Forbidden(f"The key does not have the scope {scope}, which this needs.")
-    request.state.project, request.state.key_name = project, caller.name
     return caller
 
 

@@ -74,9 +74,11 @@ class OpenCall:
 
 
 class Call(OpenCall):
-    """A call of a route in a project."""
+    """A call of a route in a project. Its client waits for `min_position` before it reads."""
 
-    min_position = 0
+    def __init__(self, request: Request, min_position: int) -> None:
+        super().__init__(request)
+        self.min_position = min_position
 
     @property
     def project(self) -> str:
@@ -94,11 +96,7 @@ class Call(OpenCall):
 
 
 class ReadCall(Call):
-    """A call of a reading route. Its client waits for `min_position` before it reads."""
-
-    def __init__(self, request: Request, min_position: int) -> None:
-        super().__init__(request)
-        self.min_position = min_position
+    """A call of a reading route."""
 
 
 class ListCall(ReadCall):
@@ -128,8 +126,8 @@ class ListCall(ReadCall):
 class WriteCall(Call):
     """A call of a route that does something."""
 
-    def __init__(self, request: Request, idempotency_key: str | None) -> None:
-        super().__init__(request)
+    def __init__(self, request: Request, min_position: int, idempotency_key: str | None) -> None:
+        super().__init__(request, min_position)
         self.idempotency_key = idempotency_key
 
     def request_id(self, in_body: str | None = None) -> str | None:
@@ -164,8 +162,10 @@ async def _list(request: Request, min_position: _MinPosition = 0, cursor: _Curso
     return ListCall(request, min_position, cursor)
 
 
-async def _write(request: Request, idempotency_key: _IdempotencyKey = None) -> WriteCall:
-    return WriteCall(request, idempotency_key)
+async def _write(
+    request: Request, min_position: _MinPosition = 0, idempotency_key: _IdempotencyKey = None
+) -> WriteCall:
+    return WriteCall(request, min_position, idempotency_key)
 
 
 Open = Annotated[OpenCall, Depends(_open)]

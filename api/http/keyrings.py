@@ -39,6 +39,7 @@ class Keyrings:
         self._fresh_s = fresh_s
         self._held: OrderedDict[str, Keyring] = OrderedDict()
         self._reading: dict[str, Lock] = {}
+        self._changes = 0
         self._lock = Lock()
 
     def held(self, project: str) -> Keyring | None:
@@ -62,6 +63,7 @@ class Keyrings:
     def forget(self, project: str) -> None:
         """Read the keys of a project again before the next request: they were changed here."""
         with self._lock:
+            self._changes += 1
             self._held.pop(project, None)
 
     def _not_older(self, project: str, age_s: float) -> Keyring | None:
@@ -69,7 +71,8 @@ class Keyrings:
         return found if found is not None and time.monotonic() - found.read_at < age_s else None
 
     def _read(self, project: str) -> Keyring:
-        read_at = time.monotonic()  # before reading: what is written meanwhile counts as not seen
+        # Both before reading: what is written meanwhile counts as not seen.
+        read_at, changes = time.monotonic(), self._changes
         try:
             state: Project | None = self._workspace.unchecked_ledger(project).state(STREAM)
         except BadInput:  # no project can have this name
@@ -77,8 +80,9 @@ class Keyrings:
         keys = {key.issued.sha256: key for key in state.keys.values()} if state else {}
         ring = Keyring(state is not None, keys, read_at)
         with self._lock:
-            self._held[project] = ring
-            self._held.move_to_end(project)
+            if changes == self._changes:
+                self._held[project] = ring
+                self._held.move_to_end(project)
             while len(self._held) > PROJECTS_MAX:
                 self._held.popitem(last=False)
         return ring

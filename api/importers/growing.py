@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -47,6 +47,8 @@ from ledger.facts.trial import (
     trial_stream,
 )
 from ledger.rules import job as job_rules
+
+TASKS_AT_ONCE = 100
 
 
 class Written(NamedTuple):
@@ -169,23 +171,43 @@ def _tasks(client: El, manifest: JobSubmitted, run: Run) -> Mapping[str, Task]:
 def _batches(client: El, job_id: str, run: Run, tasks: Mapping[str, Task], texts: Texts) -> Iterator[Batch]:
     """What is not recorded yet, many trials at a time."""
     batch: Batch = []
-    for task, trials in groupby(run.trials(), key=lambda trial: tasks[trial.task]):
-        batch += _missing(client, job_id, task, list(trials), texts)
-        if len(batch) >= TRIALS_PER_BATCH:
-            yield batch
-            batch = []
+    by_task = ((task, list(trials)) for task, trials in groupby(run.trials(), key=lambda trial: tasks[trial.task]))
+    while some := list(islice(by_task, TASKS_AT_ONCE)):
+        recorded = _recorded(client, job_id, some)
+        compared = Texts(client.artifacts)  # never stored: what is recorded has its texts, what is new gets them below
+        for task, trials in some:
+            new = _missing(job_id, task, trials, recorded[task.name], compared)
+            batch += [
+                (trial_stream(job_id, task.name, trial.attempt), rules_of(trial, job_id, task.digest, texts))
+                for trial in new
+            ]
+            if len(batch) >= TRIALS_PER_BATCH:
+                yield batch
+                batch = []
     if batch:
         yield batch
 
 
-def _missing(client: El, job_id: str, task: Task, trials: Sequence[Trial], texts: Texts) -> Batch:
+def _recorded(
+    client: El, job_id: str, some: Sequence[tuple[Task, Sequence[Trial]]]
+) -> Mapping[str, list[list[AnyFact]]]:
+    """The facts of each recorded attempt of some tasks; of those beyond their trials, the first."""
+    streams = {
+        task.name: [trial_stream(job_id, task.name, attempt) for attempt in range(1, len(trials) + 2)]
+        for task, trials in some
+    }
+    found = client.streams([stream for named in streams.values() for stream in named])
+    pasts = {name: takewhile(bool, (found[stream] for stream in named)) for name, named in streams.items()}
+    return {name: [[one.entry.fact for one in past] for past in attempts] for name, attempts in pasts.items()}
+
+
+def _missing(
+    job_id: str, task: Task, trials: Sequence[Trial], recorded: list[list[AnyFact]], texts: Texts
+) -> list[Trial]:
     """The trials of a task that are not recorded, each in the next free attempt.
 
     Raises Conflict when a recorded one is not among them: it changed, or its folder is gone.
     """
-    recorded: list[list[AnyFact]] = []
-    while past := client.stream(trial_stream(job_id, task.name, len(recorded) + 1)):
-        recorded.append([one.entry.fact for one in past])
     new, count = [], len(recorded)
     for trial in (msgspec.structs.replace(trial, task=task.name) for trial in trials):
         facts = ask(trial_stream(job_id, task.name, trial.attempt), None, rules_of(trial, job_id, task.digest, texts))
@@ -198,11 +220,7 @@ def _missing(client: El, job_id: str, task: Task, trials: Sequence[Trial], texts
         raise Conflict(
             f"A trial of {task.name!r} was recorded in job {job_id} and is no longer what it was.", ["a recorded trial"]
         )
-    placed = (msgspec.structs.replace(trial, attempt=number) for number, trial in enumerate(new, count + 1))
-    return [
-        (trial_stream(job_id, task.name, trial.attempt), rules_of(trial, job_id, task.digest, texts))
-        for trial in placed
-    ]
+    return [msgspec.structs.replace(trial, attempt=number) for number, trial in enumerate(new, count + 1)]
 
 
 def _tells_the_same(had: Sequence[AnyFact], facts: Sequence[AnyFact]) -> bool:

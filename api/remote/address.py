@@ -1,4 +1,4 @@
-"""Where a server is: its URL, checked before a key is sent there."""
+"""Where a server is: its URL, and the key that is sent there, checked before anything is."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ def checked_url(url: str, *, has_key: bool) -> str:
             "a port of this machine."
         )
     return str(parsed).rstrip("/")
+
+
+def checked_key(key: str) -> str:
+    """A key as it can be sent. Raises BadInput, without repeating it, when it is not one word."""
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise BadInput(
+            "EL_API_KEY (or the key given instead) is not one word: it holds a space, a line end or the like; nothing "
+            "was sent."
+        )
+    return key
 
 
 def _is_near(host: str) -> bool:

@@ -95,20 +95,15 @@ class RemoteStreams:
         with tempfile.SpooledTemporaryFile(SPOOLED_BYTES_MAX) as file:
             for line in lines:
                 file.write(msgspec.json.encode(line) + b"\n")
-            size = file.tell()
-            taken = self._transport.decode(
-                self._transport.send(
-                    "POST",
-                    "/imports",
-                    params={"streams": streams, "key": key},
-                    headers={"Content-Type": "application/x-ndjson"},
-                    body=lambda: _from_start(file),
-                    size=size,
-                ),
-                ImportTaken,
+            answer = self._transport.send(
+                "POST",
+                "/imports",
+                params={"streams": streams, "key": key},
+                headers={"Content-Type": "application/x-ndjson"},
+                body=lambda: _from_start(file),
+                size=file.tell(),
             )
-        self._transport.wrote(taken.position)
-        return taken
+        return self._transport.decode(answer, ImportTaken)
 
 
 def own_key() -> str:

@@ -8,11 +8,12 @@ its own that stays the same however often it is sent. So a reply that was lost o
 from __future__ import annotations
 
 import random
+import ssl
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import quote
 
@@ -76,6 +77,7 @@ class Transport:
             headers={"User-Agent": "evalledger"} | ({"Authorization": f"Bearer {key}"} if key else {}),
             timeout=TIMEOUT,
             limits=httpx.Limits(max_connections=100, max_keepalive_connections=20),
+            verify=_certificates(),
         )
 
     def __repr__(self) -> str:
@@ -120,11 +122,16 @@ class Transport:
             where = {"cursor": cursor}
         return found
 
-    def post(self, path: str, kind: type[T], body: Any = None, *, key: str | None = None, method: str = "POST") -> T:
-        """Send a JSON document and read the answer; `key` stays the same when the request is sent again."""
-        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
-        content = b"" if body is None else msgspec.json.encode(body)
-        return self.decode(self.send(method, path, headers=headers, body=lambda: (content,)), kind)
+    def post(self, path: str, kind: type[T], body: Any, *, tries_max: int | None = None, patient: bool = False) -> T:
+        """Send a JSON document and read the answer, in `tries_max` tries where a repeat would do harm.
+
+        `patient` waits for the answer without end.
+        """
+        content, headers = msgspec.json.encode(body), {"Content-Type": "application/json"}
+        # What it builds on may have been written to another server.
+        params = {"min_position": self.position} if self.position else None
+        once = partial(self.once, "POST", path, params=params, headers=headers, body=(content,), patient=patient)
+        return self.decode(self.again(once, tries_max=tries_max), kind)
 
     def send(
         self,
@@ -140,7 +147,6 @@ class Transport:
 
         `body` gives the content anew for each try; `size` is its length in bytes, where it is not sent as one piece.
         """
-
         return self.again(
             lambda: self.once(method, path, params=params, headers=headers, body=body and body(), size=size)
         )
@@ -168,7 +174,7 @@ class Transport:
     def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         """Open one answer for reading piece by piece. It is not repeated here: the caller knows how far it has come."""
         with self._opened("GET", path, None, headers, None, None) as response:
-            if response.is_error:
+            if not response.is_success:
                 response.read()
             self._refuse(response)
             yield response
@@ -238,7 +244,7 @@ class Transport:
             content = body if size is not None else b"".join(body)
             if size is not None:
                 said["Content-Length"] = str(size)
-        given = {name: _text(value) for name, value in (params or {}).items() if value is not None}
+        given = {name: value for name, value in (params or {}).items() if value is not None}
         asked = partial(self._http.stream, method, self._base + path, params=given or None, headers=said)
         timeout = httpx.Timeout(TIMEOUT, read=None) if patient else TIMEOUT
         try:
@@ -246,10 +252,12 @@ class Transport:
                 yield response
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError, UnicodeEncodeError) as error:
             raise BadInput(f"The request cannot be sent to {self.url} ({type(error).__name__}).") from None
+        except httpx.DecodingError:
+            raise self._not_ours(response.status_code) from None
 
     def _refuse(self, response: httpx.Response) -> None:
         """Raise what an answer refuses; Busy where it may be asked again."""
-        if response.is_success or response.status_code == 304:
+        if response.is_success:
             return
         error = self._error_of(response)
         if response.status_code in BUSY:
@@ -266,14 +274,15 @@ class Transport:
         if not problem.detail:
             if status in BUSY:
                 return ServerAway(f"The server at {self.url} cannot answer now (HTTP {status}); try again later.")
-            return StoreError(
-                f"{self.url} answered HTTP {status} and not as an EvalLedger server does; check EL_API_URL."
-            )
+            return self._not_ours(status)
         if kind is not None and issubclass(kind, Conflict):
             return kind(problem.detail, problem.differs)
         if kind is None:
             kind = StoreError if status >= 500 else BadInput
         return kind(problem.detail)
+
+    def _not_ours(self, status: int) -> StoreError:
+        return StoreError(f"{self.url} answered HTTP {status} and not as an EvalLedger server does; check EL_API_URL.")
 
     def decode(self, response: httpx.Response, kind: type[T]) -> T:
         """The body of an answer as what it should be. Raises StoreError when it is not."""
@@ -283,6 +292,12 @@ class Transport:
             raise StoreError(
                 f"{self.url} answered what this version cannot read ({error}); bring client and server to one version."
             ) from error
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """The machine's certificates; to load them takes longer than most requests, so a process does it once."""
+    return httpx.create_ssl_context()
 
 
 def path_of(*parts: str) -> str:
@@ -310,9 +325,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "no answer in time"
     return "the connection was refused" if isinstance(error, httpx.ConnectError) else "the connection was lost"
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

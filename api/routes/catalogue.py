@@ -16,7 +16,7 @@ from api.routes.bodies import PublishDataset, PublishProfile, PublishRunner
 from api.routes.queries import AfterOrdinal, AfterRef, Limit, Name, Version, WideLimit
 from ledger.facts.catalogue import Task
 
-DATASET_BYTES_MAX = 256 << 20
+DATASET_BYTES_MAX = 64 << 20
 
 routes = Routes("catalogue")
 

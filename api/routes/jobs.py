@@ -129,7 +129,7 @@ def result(
 def explain(
     call: Read,
     job_id: JobPath,
-    metric: Annotated[str, Query(max_length=100, description="Which number.", examples=["pass_hat_k"])] = "score",
+    metric: Annotated[str, Query(max_length=100, description="Which number.", examples=["pass^2"])] = "score",
     task: TextQ = None,
     after: LeftOut = 0,
     limit: Limit = 20,

@@ -29,7 +29,9 @@ Version = Annotated[str, Path(max_length=NAME_CHARS_MAX, examples=["1"])]
 JobPath = Annotated[
     str, Path(max_length=36, description="A job's id, or a beginning of it of four characters or more.")
 ]
-TrialPath = Annotated[str, Path(max_length=36, description="A trial's id.")]
+TrialPath = Annotated[
+    str, Path(max_length=36, description="A trial's id, or a beginning of it of four characters or more.")
+]
 Sha256Path = Annotated[str, Path(max_length=64, description="64 digits and letters from 0-9 and a-f.")]
 
 

@@ -115,9 +115,7 @@ def revoke_key(state: State, *, key_id: str) -> list[ProjectFact]:
     """
     key = _there(state).keys.get(key_id)
     if key is None:
-        raise NotFound(
-            "There is no key with this id, and no valid one of this name; `el key list` shows those there are."
-        )
+        raise NotFound("There is no key with this id or name; `el key list` shows those there are.")
     return [] if key.revoked else [ApiKeyRevoked(key_id)]
 
 
