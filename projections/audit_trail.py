@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 from ledger.bulk import insert
 from ledger.codec import TAGS
 from ledger.database import entries, metadata
-from projections.following import Batch, ReadModel, microseconds, runs_of
+from projections.following import Batch, ReadModel, microseconds
 
 audit_trail = sa.Table(
     "audit_trail",
@@ -41,7 +41,7 @@ audit_trail = sa.Table(
 )
 
 
-POSITIONS_PER_SELECT = 400
+POSITIONS_MAX = 8_000  # looked up at once
 ENTRIES_PER_READ = 1_000
 _EARLIEST_US = -(2**63)
 
@@ -107,36 +107,57 @@ def events(
         after = max(after, reached - 1)
     if until_us is not None and (reached := position_after(connection, project_id, until_us - 1)) is not None:
         before = reached if before is None else min(before, reached)
-    here = sa.and_(entries.c.project_id == table.project_id, entries.c.position == table.position)
     of_project = table.project_id == project_id
-    fits = [of_project, table.position > after]
-    for column, value in (
-        (table.job_id, job_id),
-        (table.attempt, attempt),
-        (table.task, task),
-        (table.actor, actor),
-        (entries.c.stream_id, stream),
-    ):
-        if value is not None:
-            fits.append(_few(connection, column == value))
-    if before is not None:
-        fits.append(table.position < before)
-    if len(tags) == 1:
-        fits.append(_few(connection, table.tag == tags[0]))
-    elif tags:
-        # Kind by kind, positions alone: for several at once a database would sort all of them to find the first few.
-        found = sa.select(table.position).join(entries, here) if stream else sa.select(table.position)
-        found = found.where(*fits).order_by(table.position).limit(limit)
-        each = (connection.execute(found.where(_few(connection, table.tag == tag))).scalars() for tag in set(tags))
-        runs = runs_of(sorted(chain(*each))[:limit], POSITIONS_PER_SELECT)
-        return [row for run in runs for row in _rows(connection, here, [of_project, table.position.in_(run)], limit)]
-    return _rows(connection, here, fits, limit)
+    within = [of_project, *([table.position < before] if before is not None else [])]
+    equal = ((table.job_id, job_id), (table.task, task), (table.actor, actor))
+    indexed = [[column == value] for column, value in equal if value is not None]
+    indexed += [[table.tag == tag for tag in sorted(set(tags))]] if tags else []
+    fits = [_few(connection, sa.or_(*alternatives)) for alternatives in indexed]
+    fits += [table.attempt == attempt] if attempt is not None else []
+    if stream is not None or sum(map(len, indexed)) <= 1:
+        fits += [_few(connection, entries.c.stream_id == stream)] if stream is not None else []
+        return _rows(connection, [*within, *fits, table.position > after], limit)
+    found: list[AuditRow] = []
+    count = limit if len(indexed) == 1 else limit * 3 // 2 + 1  # a few of the rarest do not fit the others
+    while len(found) < limit:
+        count = min(count, POSITIONS_MAX)
+        rarest, some = _rarest(connection, within, indexed, after, count)
+        others = fits[:rarest] + fits[rarest + 1 :]
+        found += _rows(connection, [of_project, table.position.in_(some), *others], limit - len(found))
+        if len(some) < count:
+            break
+        after, count = some[-1], 2 * count
+    return found
 
 
-def _rows(
-    connection: Connection, here: sa.ColumnElement[bool], fits: Sequence[sa.ColumnElement[bool]], limit: int
-) -> list[AuditRow]:
+def _rarest(
+    connection: Connection,
+    within: Sequence[sa.ColumnElement[bool]],
+    indexed: Sequence[Sequence[sa.ColumnElement[bool]]],
+    after: int,
+    count: int,
+) -> tuple[int, list[int]]:
+    """Of several conditions, each a few alternatives that have an index, the number of the one that is the rarest
+    after a position, and the first `count` positions that fit it. All that fits them all is among these, as far as
+    they reach; to the end when there are fewer.
+
+    A database takes one index and looks up the rest, the rare one or not; and it sorts everything that fits one of
+    several alternatives to find the first few. So positions alone are read, alternative by alternative.
+    """
+    query = sa.select(audit_trail.c.position).where(*within, audit_trail.c.position > after)
+    query = query.order_by(audit_trail.c.position).limit(count)
+    found = []
+    for alternatives in indexed:
+        each = (connection.execute(query.where(_few(connection, one))).scalars().all() for one in alternatives)
+        found.append(sorted(chain(*each))[:count])
+    reach = [(len(positions) < count, -len(positions), positions[-1:]) for positions in found]
+    rarest = reach.index(max(reach))
+    return rarest, found[rarest]
+
+
+def _rows(connection: Connection, fits: Sequence[sa.ColumnElement[bool]], limit: int) -> list[AuditRow]:
     table = audit_trail.c
+    here = sa.and_(entries.c.project_id == table.project_id, entries.c.position == table.position)
     query = sa.select(*(table[name] for name in AuditRow.__struct_fields__[:-1]), entries.c.body).join(entries, here)
     return [AuditRow(*row) for row in connection.execute(query.where(*fits).order_by(table.position).limit(limit))]
 

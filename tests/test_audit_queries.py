@@ -102,7 +102,7 @@ def test_a_page_of_several_kinds_may_be_long(engine: Engine, project: str, monke
     """Several kinds at once, more entries than one statement may name: all of them, in order, each once."""
     recorder = ProjectRecorder(engine, project)
     log = history(11, 300)
-    monkeypatch.setattr(audit_trail, "POSITIONS_PER_SELECT", 7)
+    monkeypatch.setattr(audit_trail, "POSITIONS_MAX", 7)
     recorder.append_new(encode(log))
     catch_up(engine, project, READ_MODELS)
     kinds = sorted({TAGS[type(entry.fact)] for entry in log})
