@@ -107,16 +107,17 @@ def events(
         after = max(after, reached - 1)
     if until_us is not None and (reached := position_after(connection, project_id, until_us - 1)) is not None:
         before = reached if before is None else min(before, reached)
-    of_project = table.project_id == project_id
+    of_project, beyond = table.project_id == project_id, table.position > after
     within = [of_project, *([table.position < before] if before is not None else [])]
     equal = ((table.job_id, job_id), (table.task, task), (table.actor, actor))
     indexed = [[column == value] for column, value in equal if value is not None]
     indexed += [[table.tag == tag for tag in sorted(set(tags))]] if tags else []
-    fits = [_few(connection, sa.or_(*alternatives)) for alternatives in indexed]
+    fits = [sa.or_(*alternatives) for alternatives in indexed]
     fits += [table.attempt == attempt] if attempt is not None else []
-    if stream is not None or sum(map(len, indexed)) <= 1:
-        fits += [_few(connection, entries.c.stream_id == stream)] if stream is not None else []
-        return _rows(connection, [*within, *fits, table.position > after], limit)
+    if stream is not None:  # never long
+        return _rows(connection, [*within, *fits, _few(connection, entries.c.stream_id == stream), beyond], limit)
+    if sum(map(len, indexed)) <= 1:
+        return _rows(connection, [*within, *(_few(connection, fit) for fit in fits), beyond], limit)
     found: list[AuditRow] = []
     count = limit if len(indexed) == 1 else limit * 3 // 2 + 1  # a few of the rarest do not fit the others
     while len(found) < limit:

@@ -28,7 +28,6 @@ from projections.following import Batch, ReadModel
 from projections.metrics import Metrics, measure
 from projections.tally import JobTally, MemberTally, Trial, member_tally
 
-TASKS_PER_SELECT = 400
 MEMBERS_PER_READ = 1_000
 
 job_metrics = sa.Table(

@@ -87,6 +87,18 @@ def test_the_store_itself_is_asked_as_often_as_before(monkeypatch: pytest.Monkey
     assert set(queue.idle_for(offers_of(queue, monkeypatch), 20)[1:]) == {0.5}
 
 
+def test_before_it_ends_it_looks_however_short_ago_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another worker has just left behind is seen; a look that is not due yet would miss it."""
+    queue = Queue(HttpClient.idle_pause_s_max)
+    taking = offers_of(queue, monkeypatch)
+    assert taking.take(1) == []
+    queue.waiting = ["j"]
+    assert taking.take(1) == []
+    assert taking.drained
+    assert taking.look_again()
+    assert not taking.drained
+
+
 def test_ready_then_interrupted_with_nothing_to_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ready is said once; Ctrl-C on an idle worker promises to finish nothing and asks for no second one."""
     said: list[Event] = []
